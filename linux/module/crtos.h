@@ -26,7 +26,7 @@ struct crtos_file {
 	struct mutex lock;			/* that it becomes one process at most */
 	struct crtos_process *process;		/* set once; see crtos_file_process() */
 	bool owns;				/* cells or the launch, perhaps; under crtos.lock */
-	bool traces;				/* the kernel traces for it; under realm_lock */
+	u32 traces;				/* what is traced for it; under realm_lock */
 	spinlock_t reason_lock;			/* protects reason */
 	char reason[sizeof_field(struct crtos_reason, text)];
 };

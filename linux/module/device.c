@@ -327,7 +327,7 @@ static int crtos_release(struct inode *inode, struct file *file)
 		crtos_process_put(crtos_file->process);
 	}
 	if (crtos_file->traces)
-		crtos_trace(crtos_file, false);
+		crtos_trace(crtos_file, 0);
 	if (crtos_file->owns)
 		undo(crtos_file);
 	kfree(crtos_file);

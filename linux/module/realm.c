@@ -502,31 +502,41 @@ void crtos_realm_destroy(void)
 	kvfree(realm);
 }
 
+/* Bits of CRTOS_TRACE_WANT_*. */
+#define TRACE_KINDS 3
+
 /**
  * crtos_trace() - CRTOS_IOC_TRACE: have the real-time kernel trace, or not
- * @file: the file that wants it; it traces as long as any file does
- * @on: whether it does
+ * @file: the file that wants it; what any file wants is traced
+ * @what: CRTOS_TRACE_WANT_*
  *
  * Context: May sleep.
- * Return: 0, or -ESRCH if no kernel runs.
+ * Return: 0, -EINVAL if there is no such thing, or -ESRCH if no kernel runs.
  */
-int crtos_trace(struct crtos_file *file, bool on)
+int crtos_trace(struct crtos_file *file, unsigned long what)
 {
-	static unsigned int wanted;	/* files, under realm_lock */
+	static unsigned int wanted[TRACE_KINDS];	/* files, under realm_lock */
 	struct crtos_realm *realm;
 	int error = 0;
+	u32 all = 0;
+	int kind;
 
+	if (what >= BIT(TRACE_KINDS))
+		return crtos_refuse(file, -EINVAL, "[bad-call] this kind of trace is not known");
 	mutex_lock(&realm_lock);
 	realm = crtos_realm_get();
-	if (on && (!realm || !crtos_realm_ready(realm))) {
+	if (what && (!realm || !crtos_realm_ready(realm))) {
 		error = crtos_refuse(file, -ESRCH,
 				     "[not-up] no real-time kernel runs: start the realm (crtos up)");
-	} else if (on != file->traces) {
-		file->traces = on;
-		wanted += on ? 1 : -1;
+	} else if (what != file->traces) {
+		for (kind = 0; kind < TRACE_KINDS; kind++) {
+			wanted[kind] += !!(what & BIT(kind)) - !!(file->traces & BIT(kind));
+			all |= wanted[kind] ? BIT(kind) : 0;
+		}
+		file->traces = what;
 		if (realm && READ_ONCE(realm->alive)) {
 			/* Read by the kernel's trace::follow() when the doorbell rang. */
-			WRITE_ONCE(realm->channel->trace_on, wanted > 0);
+			WRITE_ONCE(realm->channel->trace_on, all);
 			crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
 		}
 	}

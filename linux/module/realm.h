@@ -150,7 +150,7 @@ void crtos_realm_ring(struct crtos_realm *realm, u32 slot);
 void crtos_realm_doorbell(void);
 void crtos_realm_clock_set(void);
 bool crtos_realm_is_shadow(void);
-int crtos_trace(struct crtos_file *file, bool on);
+int crtos_trace(struct crtos_file *file, unsigned long what);
 
 /* wishes.c */
 void crtos_wishes_store(struct crtos_realm *realm);

@@ -581,7 +581,7 @@ pub struct Channel {
     /// The longest sections with interrupts off of each CPU of the realm, each begun at another
     /// place.
     pub sections: [[Section; SECTIONS]; MAX_CELL_CPUS],
-    /// Linux wants a trace; looked at when the doorbell rings.
+    /// What Linux wants to be traced, `TRACE_WANT_*`; looked at when the doorbell rings.
     pub trace_on: u32,
     /// Events of the ring of each CPU, a power of 2, written by the kernel. CPU `i` has those from
     /// `i * trace_capacity`.
@@ -682,6 +682,40 @@ pub const TRACE_REMOTE_END: u32 = 8;
 pub const TRACE_FAULT: u32 = 9;
 /// The doorbell of Linux was rung.
 pub const TRACE_DOORBELL: u32 = 10;
+/// The end of a page fault.
+pub const TRACE_FAULT_END: u32 = 11;
+/// A thread of a real-time priority is about to do something that has no worst case: what follows
+/// is [`TRACE_REMOTE`] or [`TRACE_FAULT`], or it is within the [`TRACE_CALL`] before. `first` is
+/// the program's instruction pointer, `second` has `LAPSE_*` in its low half, the priority in the
+/// high half.
+pub const TRACE_LAPSE: u32 = 12;
+/// After [`TRACE_LAPSE`], if stacks are wanted: the program's stack pointer in `first`, RBP in
+/// `second`.
+pub const TRACE_REGISTERS: u32 = 13;
+/// After [`TRACE_REGISTERS`]: the next two words of the program's stack, from its stack pointer up.
+pub const TRACE_STACK: u32 = 14;
+/// A program has mapped a file to execute it: address in `first`, offset in the file in `second`.
+pub const TRACE_MAPPING: u32 = 15;
+/// After [`TRACE_MAPPING`]: the next 16 bytes of the file's path, zero padded.
+pub const TRACE_PATH: u32 = 16;
+/// After [`TRACE_PATH`]: the end of the path; length of the mapping in `first`.
+pub const TRACE_MAPPED: u32 = 17;
+
+/// [`TRACE_LAPSE`]: Linux is asked for something.
+pub const LAPSE_REMOTE: u32 = 1;
+/// [`TRACE_LAPSE`]: a page is not there, or not to be written to.
+pub const LAPSE_FAULT: u32 = 2;
+/// [`TRACE_LAPSE`]: a system call changes the program's memory.
+pub const LAPSE_MEMORY: u32 = 3;
+
+/// [`Channel::trace_on`]: events.
+pub const TRACE_WANT_EVENTS: u32 = 1;
+/// [`Channel::trace_on`]: [`TRACE_LAPSE`] and [`TRACE_MAPPING`] as well.
+pub const TRACE_WANT_LAPSES: u32 = 2;
+/// [`Channel::trace_on`]: with [`TRACE_STACK`].
+pub const TRACE_WANT_STACKS: u32 = 4;
+/// Most bytes of a program's stack that an event of [`TRACE_LAPSE`] is followed by.
+pub const TRACE_STACK_BYTES: usize = 4096;
 
 /// Sections that are kept for each CPU.
 pub const SECTIONS: usize = 8;

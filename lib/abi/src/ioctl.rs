@@ -110,8 +110,8 @@ pub const DOORBELL_CPU_SHIFT: u32 = 16;
 /// Write to the shared block of a cell that has no real-time kernel; argument [`Transfer`]. Needs
 /// CAP_SYS_ADMIN.
 pub const IOC_CHANNEL_WRITE: u32 = 0x4020_c715;
-/// Have the real-time kernel write a trace (argument 1) or stop it (0). It stops at the latest when
-/// the file is closed. Needs CAP_SYS_ADMIN.
+/// Have the real-time kernel write a trace of what the argument names (`TRACE_WANT_*`), or stop it
+/// (0). It stops at the latest when the file is closed. Needs CAP_SYS_ADMIN.
 pub const IOC_TRACE: u32 = 0x0000_c716;
 
 /// Become the shadow of a new process in the realm; argument [`Spawn`]. Once a file.

@@ -445,9 +445,9 @@ impl Device {
         self.number(NumberCall::Doorbell, cell | cpu).map(drop)
     }
 
-    /// Turns the trace of the real-time kernel on or off.
-    pub fn trace(&self, on: bool) -> Call<()> {
-        self.number(NumberCall::Trace, on.into()).map(drop)
+    /// Has the real-time kernel trace what `TRACE_WANT_*` name; 0: nothing.
+    pub fn trace(&self, what: u32) -> Call<()> {
+        self.number(NumberCall::Trace, what).map(drop)
     }
 
     /// Copies from the report area, from `offset` on.

@@ -39,6 +39,7 @@ pub mod failure;
 mod function;
 pub mod install;
 mod ip;
+mod latency;
 mod link;
 pub mod loader;
 mod locked;
@@ -66,6 +67,7 @@ mod stats;
 mod symbols;
 pub mod text;
 pub mod threads;
+mod top;
 mod trace;
 mod uart;
 mod up;
@@ -95,9 +97,11 @@ Examples:
   crtos up --cpus 3 --memory 512M       CPU 3 and 512 MiB become the real-time realm
   crtos run -- busybox md5sum /bin/sh   run a program there
   crtos ps                              what runs there
+  crtos top                             what CPUs and threads do there, once a second
   crtos stats                           VM exits by CPU and reason, memory, doorbells
   crtos bench                           latencies of Linux and of the realm, measured
   crtos trace --duration 1              record what happens there, for Perfetto
+  crtos latency -- cyclictest -p 80     what in a program is not real time
   crtos down                            give Linux its CPU and its memory back
 
 Exit status:
@@ -136,6 +140,8 @@ enum Verb {
     Stats(stats::Stats),
     Log(log::Log),
     Trace(trace::Trace),
+    Latency(latency::Latency),
+    Top(top::Top),
     Cell(cell::Cell),
     Device(devices::Devices),
     Link(link::Link),
@@ -184,6 +190,8 @@ impl Verb {
             Verb::Stats(stats) => stats.run().map(|()| 0),
             Verb::Log(log) => log.run().map(|()| 0),
             Verb::Trace(trace) => trace.run(),
+            Verb::Latency(latency) => latency.run(),
+            Verb::Top(top) => top.run().map(|()| 0),
             Verb::Cell(cell) => cell.run().map(|()| 0),
             Verb::Device(devices) => devices.run().map(|()| 0),
             Verb::Link(link) => link.run().map(|()| 0),

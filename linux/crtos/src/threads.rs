@@ -58,6 +58,8 @@ pub struct Counters {
     /// Time that each CPU of the cell was idle, in the cell's order. There is an entry for each CPU
     /// that a cell can have.
     pub idle: Vec<Duration>,
+    /// Rank of what each CPU runs, as for `idle`.
+    pub ranks: Vec<u32>,
     /// Devices that interrupt it.
     pub devices: Vec<Interrupts>,
 }
@@ -111,6 +113,9 @@ impl Counters {
             heap_size: view.u64(offset_of!(Channel, heap_size)),
             heap_used: view.u64(offset_of!(Channel, heap_used)),
             idle: per_cpu(offset_of!(Channel, idle_time)).map(Duration::from_nanos).collect(),
+            ranks: (0..MAX_CELL_CPUS)
+                .map(|cpu| view.u32(offset_of!(Channel, ranks) + cpu * 4))
+                .collect(),
             devices: if is_channel { Interrupts::parse_all(view) } else { Vec::new() },
         }
     }

@@ -26,7 +26,7 @@ fn help_is_no_error_and_goes_to_standard_output() {
         .stderr("");
     for verb in [
         "check", "plan", "up", "down", "run", "seal", "ps", "stats", "log", "cell", "device",
-        "version",
+        "latency", "top", "version",
     ] {
         crtos(&["help", verb]).assert().success().stdout(contains("Exit status:"));
         crtos(&[verb, "--help"]).assert().success().stderr("");
@@ -50,6 +50,8 @@ fn mistakes_are_explained_with_status_2() {
         (&["cell", "create", "a", "--cpus", "1", "--memory", "16"], "write `16M` for MiB"),
         (&["up", "--cpus", "1", "--memory", "1G", "--port", "70000"], "no number, or too large"),
         (&["trace", "--when-later-than", "20"], "is no time; write one like 20us"),
+        (&["top", "--delay", "0"], "at least 0.1 seconds"),
+        (&["latency"], "PROGRAM"),
         (&["stats", "--json", "--prometheus"], "cannot be used with"),
         (&["log", "--kernel", "--hypervisor"], "cannot be used with"),
         (&["cell", "lock"], "<CELL>"),

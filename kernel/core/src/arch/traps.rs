@@ -13,7 +13,7 @@ use crate::{personality, trace, warn};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_abi::UserAddr;
-use crtos_abi::channel::{KICK_VECTOR, TIMER_VECTOR, TRACE_FAULT};
+use crtos_abi::channel::{KICK_VECTOR, TIMER_VECTOR, TRACE_FAULT_END};
 use x86_64::VirtAddr;
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
@@ -105,8 +105,10 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         }
         PAGE_FAULT => {
             cpu::restore_interrupts(true);
-            trace::event(TRACE_FAULT, address, error);
-            page_fault(UserAddr::new(address), error)
+            trace::fault(context, address, error);
+            let cause = page_fault(UserAddr::new(address), error);
+            trace::event(TRACE_FAULT_END, address, 0);
+            cause
         }
         GENERAL_PROTECTION => {
             cpu::restore_interrupts(true);

@@ -18,6 +18,7 @@ use crate::mm::{AddressSpace, heap, stacks};
 use crate::personality::Carried;
 use crate::sync::SpinLock;
 use crate::time::Nanos;
+use crate::trace::Place;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -81,6 +82,8 @@ pub struct Thread {
     fast_calls: AtomicU64,
     /// How many losses of devices it knows of.
     losses: AtomicU64,
+    /// Where its program is, for a trace.
+    pub(crate) place: Place,
     body: SpinLock<Option<Body>>,
 }
 
@@ -457,6 +460,7 @@ pub(super) fn make(what: Spawn<'_>, body: Body) -> Result<Arc<Thread>, SpawnErro
         overran: AtomicBool::new(false),
         fast_calls: AtomicU64::new(0),
         losses: AtomicU64::new(device::losses()),
+        place: Place::default(),
         cpu: AtomicCpu::new(percpu::this().index),
         sched: Sched::new(what.scheduling, what.affinity),
         body: SpinLock::new(Some(body)),

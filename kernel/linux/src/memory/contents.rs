@@ -136,6 +136,11 @@ impl<'a> Contents<'a> {
         Ok(Self { space, source: Source::of(fd, status), size, object })
     }
 
+    /// The descriptor of the shadow.
+    pub fn fd(&self) -> u64 {
+        self.source.fd
+    }
+
     /// Sees to it that the pages of `range` are there, up to the end of the file.
     pub fn load(&self, range: Range<u64>) -> Result<(), Errno> {
         let range = range.start..range.end.min(self.size);

@@ -30,7 +30,7 @@ use crate::{
     futex::across,
     memory::{
         contents::{self, Contents, Source, Status},
-        shared,
+        shared, traced,
     },
     process::spares,
     remote,
@@ -71,6 +71,7 @@ pub fn map(space: &AddressSpace, request: Request) -> Result<UserAddr, Errno> {
 /// copy.
 fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
     let Request { map, fd, offset, .. } = request;
+    let (length, protection) = (map.length, map.protection);
     let contents = Contents::with(space, fd, status, is_shared)?;
     let end = offset.checked_add(map.length).ok_or(Errno::EOVERFLOW)?;
     let at_once = map.populate || space.populates_files();
@@ -87,7 +88,9 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
     if mapped.is_err() {
         tidy(space);
     }
-    Ok(mapped?)
+    let start = mapped?;
+    traced::tell(space, fd, start..start + length, protection, offset);
+    Ok(start)
 }
 
 fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {

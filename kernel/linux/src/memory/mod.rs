@@ -8,6 +8,7 @@ mod scratch;
 pub mod shared;
 pub mod sysv_shm;
 pub mod timespec;
+pub mod traced;
 pub mod user;
 
 pub use scratch::Scratch;

@@ -24,7 +24,7 @@ use crate::{
     abi::{Args, Errno, SysResult, linux_result},
     futex::across,
     memory::{Scratch, contents, mappings, shared, user},
-    process::spares,
+    process::{lapse, spares},
     remote,
 };
 
@@ -59,6 +59,7 @@ fn placement(address: UserAddr, flags: u32) -> Result<Placement, Errno> {
 
 /// shmat(id, address, flags).
 pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
+    lapse::memory();
     let flags = flags as u32;
     let placement = placement(UserAddr::new(address), flags)?;
     let space = user::space()?;
@@ -112,6 +113,7 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
 
 /// shmdt(address): what is left of the attachment that began there.
 pub fn shmdt([address, ..]: Args) -> SysResult {
+    lapse::memory();
     let address = UserAddr::new(address);
     let space = user::space()?;
     let mut parts: Vec<(Arc<Object>, UserAddr, u64)> = Vec::new();

@@ -11,6 +11,7 @@
 //! | [`end`] | how they end |
 //! | [`spares`], [`housekeeper`] | shadow threads that wait for a thread; who has them made |
 //! | [`account`], [`meter`] | what was used; clocks of processor time |
+//! | [`lapse`] | what its real-time threads do that has no worst case |
 //! | [`scheduling`], [`restart`] | how threads are scheduled; calls that go on after a signal |
 //! | [`speculation`] | what a thread has asked for of what the processor executes ahead |
 
@@ -20,6 +21,7 @@ mod end;
 pub mod exec;
 pub mod fork;
 pub mod housekeeper;
+pub mod lapse;
 pub mod limits;
 mod meter;
 mod restart;

@@ -18,7 +18,7 @@ use crate::{
 use core::sync::atomic::Ordering;
 
 use crtos_abi::{
-    channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE, TRACE_REMOTE_END},
+    channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE_END},
     ids::ProcessNumber,
 };
 use crtos_channel::{
@@ -70,7 +70,7 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     }
     // Pages that nobody uses any more; the call may need that nobody holds them.
     window::give_up();
-    trace::event(TRACE_REMOTE, op.into(), nr.into());
+    trace::remote(op, nr);
     user.remote_calls.fetch_add(1, Ordering::Relaxed);
     user.state.store(THREAD_REMOTE, Ordering::Relaxed);
     with_owned_slot(&user.owned_slot, |owned| {
@@ -128,7 +128,7 @@ pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) 
     let current = task::current();
     let (process, mut owned) = spares::borrow_spare(number)?;
     let slot = owned.slot();
-    trace::event(TRACE_REMOTE, op.into(), 0);
+    trace::remote(op, 0);
     set_owner(slot, current.arc());
     owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
     let owned = SpinLock::new(Some(owned));

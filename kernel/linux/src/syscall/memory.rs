@@ -20,6 +20,7 @@ use crate::{
     devices,
     files::{self, Description, Object as File, device::Device},
     memory::{mappings, shared, user},
+    process::lapse,
     remote,
 };
 
@@ -69,6 +70,7 @@ fn protection(bits: u64) -> Protection {
 
 /// mmap(address, length, protection, flags, fd, offset).
 pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
+    lapse::memory();
     let flags = flags as u32;
     let has = |flag: u32| flags & flag != 0;
     if offset % PAGE_SIZE != 0 || length == 0 {
@@ -194,6 +196,7 @@ fn section(
 
 /// munmap(address, length).
 pub fn munmap([address, length, ..]: Args) -> SysResult {
+    lapse::memory();
     let (start, length) = range(UserAddr::new(address), length).map_err(|_| Errno::EINVAL)?;
     if length == 0 {
         return Err(Errno::EINVAL);
@@ -214,6 +217,7 @@ pub fn ftruncate(row: &Row, args: Args) -> SysResult {
 
 /// mprotect(address, length, protection).
 pub fn mprotect([address, length, bits, ..]: Args) -> SysResult {
+    lapse::memory();
     let known = linux::PROT_READ | linux::PROT_WRITE | linux::PROT_EXEC | linux::PROT_SEM;
     if bits & !u64::from(known) != 0 {
         return Err(Errno::EINVAL);
@@ -232,11 +236,13 @@ pub fn pkey_mprotect(args: Args) -> SysResult {
 
 /// brk(address).
 pub fn brk([address, ..]: Args) -> SysResult {
+    lapse::memory();
     Ok(space()?.brk(UserAddr::new(address)).get())
 }
 
 /// mremap(address, old length, new length, flags, new address).
 pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
+    lapse::memory();
     let [address, to] = [address, to].map(UserAddr::new);
     let flags = flags as u32;
     let may_move = flags & linux::MREMAP_MAYMOVE != 0;
@@ -314,6 +320,7 @@ pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
 
 /// madvise(address, length, advice).
 pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
+    lapse::memory();
     const LAST_ADVICE: u32 = linux::MADV_COLLAPSE;
     let (start, length) = range(UserAddr::new(address), length).map_err(|_| Errno::EINVAL)?;
     let space = space()?;
@@ -360,6 +367,7 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
 
 /// mlock(address, length).
 pub fn mlock([address, length, ..]: Args) -> SysResult {
+    lapse::memory();
     let address = UserAddr::new(address);
     let (start, length) = pages_around(address, length)?;
     let space = space()?;
@@ -397,6 +405,7 @@ pub fn munlock([address, length, ..]: Args) -> SysResult {
 
 /// mlockall(flags).
 pub fn mlockall([flags, ..]: Args) -> SysResult {
+    lapse::memory();
     let flags = flags as u32;
     let known = linux::MCL_CURRENT | linux::MCL_FUTURE | linux::MCL_ONFAULT;
     if flags & !known != 0 || flags & (linux::MCL_CURRENT | linux::MCL_FUTURE) == 0 {

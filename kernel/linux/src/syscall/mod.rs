@@ -47,7 +47,7 @@ use crate::{
 
 use core::sync::atomic::Ordering;
 
-use crtos_abi::channel::{TRACE_CALL, TRACE_CALL_END};
+use crtos_abi::channel::TRACE_CALL_END;
 use crtos_syscalls::{Call, Class, Row, lookup};
 
 /// Called for the SYSCALL instruction: number in `rax`, arguments in `rdi rsi rdx r10 r8 r9`,
@@ -55,7 +55,7 @@ use crtos_syscalls::{Call, Class, Row, lookup};
 pub fn dispatch(context: &mut UserContext) {
     let args = [context.rdi, context.rsi, context.rdx, context.r10, context.r8, context.r9];
     let number = u64::from(context.orig_rax as u32);
-    trace::event(TRACE_CALL, number, args[0]);
+    trace::call(context, number);
     let result = match lookup(number) {
         Some(row) => match row.class {
             Class::Remote => descriptors::remote(row, args),

@@ -200,6 +200,16 @@ impl<'a> Collector<'a> {
         self.record.events.get(from..).unwrap_or_default()
     }
 
+    /// How many events were overwritten before they were read.
+    pub fn lost(&self) -> u64 {
+        self.record.lost
+    }
+
+    /// The threads of programs that were seen.
+    pub fn names(&self) -> impl Iterator<Item = (&Tid, &Name)> {
+        self.record.names.iter()
+    }
+
     /// Forgets events before a time. Returns how many are left.
     pub fn forget_before(&mut self, time: u64) -> usize {
         self.record.events.retain(|event| event.time >= time);

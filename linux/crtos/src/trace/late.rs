@@ -3,15 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use crtos_abi::channel::{TRACE_KERNEL_THREAD, TRACE_SWITCH, TRACE_WAKE};
+use crtos_abi::{
+    channel::{TRACE_KERNEL_THREAD, TRACE_SWITCH, TRACE_WAKE},
+    ids::RealmCpu,
+};
 
-use super::collect::Event;
+use super::{collect::Event, order::Order};
 
 /// A wake-up of a real-time thread of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WakeUp {
     /// The thread.
     pub thread: u32,
+    /// Where it ran.
+    pub cpu: RealmCpu,
     /// When it was made ready, nanoseconds.
     pub ready: u64,
     /// When it ran.
@@ -25,14 +30,10 @@ impl WakeUp {
     }
 }
 
-/// Looks for wake-ups in events as they are read: CPU by CPU, so that an event may come after later
-/// ones of another CPU, but not after a whole round of them.
+/// Looks for wake-ups in events as they are read.
 #[derive(Debug, Default)]
 pub struct Lateness {
-    /// Events that were not looked at yet.
-    waiting: Vec<Event>,
-    /// The last time of the round before this one.
-    horizon: u64,
+    order: Order,
     /// When each thread was made ready that has not run since.
     ready: BTreeMap<u32, u64>,
     /// The latest of all.
@@ -42,18 +43,17 @@ pub struct Lateness {
 impl Lateness {
     /// Takes the events of a round. Returns the latest wake-up among those that are complete now.
     pub fn add(&mut self, round: &[Event]) -> Option<WakeUp> {
-        let horizon = self.horizon;
-        self.waiting.extend_from_slice(round);
-        self.horizon = self.waiting.iter().map(|event| event.time).fold(horizon, u64::max);
-        self.waiting.sort_by_key(|event| event.time);
-        let complete = self.waiting.partition_point(|event| event.time <= horizon);
-        let events: Vec<Event> = self.waiting.drain(..complete).collect();
-        let wake_ups = events.iter().filter_map(|event| self.look(event));
-        let latest = wake_ups.max_by_key(WakeUp::latency);
+        let latest = self.wake_ups(round).into_iter().max_by_key(WakeUp::latency);
         if latest.map(|one| one.latency()) > self.worst.map(|one| one.latency()) {
             self.worst = latest;
         }
         latest
+    }
+
+    /// Takes the events of a round. Returns the wake-ups that are complete now.
+    pub fn wake_ups(&mut self, round: &[Event]) -> Vec<WakeUp> {
+        let events = self.order.add(round);
+        events.iter().filter_map(|event| self.look(event)).collect()
     }
 
     /// Returns the latest wake-up of all.
@@ -71,7 +71,7 @@ impl Lateness {
             }
             TRACE_SWITCH => {
                 let ready = self.ready.remove(&thread)?;
-                Some(WakeUp { thread, ready, ran: event.time.max(ready) })
+                Some(WakeUp { thread, cpu: event.cpu, ready, ran: event.time.max(ready) })
             }
             _ => None,
         }
@@ -80,8 +80,6 @@ impl Lateness {
 
 #[cfg(test)]
 mod tests {
-    use crtos_abi::ids::RealmCpu;
-
     use super::*;
 
     fn event(cpu: usize, time: u64, kind: u32, thread: u32, priority: u64) -> Event {
@@ -100,7 +98,10 @@ mod tests {
             event(0, 50, TRACE_SWITCH, 6, 70),
         ];
         assert_eq!(late.add(&events), None, "another CPU may have earlier ones");
-        assert_eq!(late.add(&[]), Some(WakeUp { thread: 6, ready: 20, ran: 50 }));
+        assert_eq!(
+            late.add(&[]),
+            Some(WakeUp { thread: 6, cpu: RealmCpu::new(0).unwrap(), ready: 20, ran: 50 })
+        );
         assert_eq!(late.add(&[]), None);
         assert_eq!(late.worst().unwrap().latency(), 30);
     }

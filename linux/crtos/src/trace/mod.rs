@@ -5,14 +5,16 @@
 //! |---|---|
 //! | `mod.rs` | the command: for how long, and where the result goes |
 //! | [`collect`] | the rings in the channel, read while they are written |
+//! | [`order`] | events in the order of time |
 //! | [`late`] | wake-ups, and which was the latest |
 //! | [`timeline`] | slices and instants of threads and CPUs, made of events |
 //! | [`json`] | slices and instants in the trace event format |
 
-mod collect;
+pub mod collect;
 mod json;
-mod late;
-mod timeline;
+pub mod late;
+pub mod order;
+pub mod timeline;
 
 use std::{
     ffi::OsString,
@@ -35,7 +37,7 @@ use crate::{
     machine::Machine,
 };
 use collect::Collector;
-use crtos_abi::ids::Tid;
+use crtos_abi::{channel::TRACE_WANT_EVENTS, ids::Tid};
 use json::micros;
 use late::{Lateness, WakeUp};
 use timeline::{Item, Row};
@@ -45,7 +47,7 @@ const ASKED: &str = "trace the real-time realm";
 
 /// How often the rings are read. They have room for more than happens in that time, if the realm
 /// has few CPUs.
-const PERIOD: Duration = Duration::from_millis(2);
+pub const PERIOD: Duration = Duration::from_millis(2);
 
 /// Record what happens in the real-time realm
 ///
@@ -91,7 +93,8 @@ pub struct Trace {
     command: Vec<OsString>,
 }
 
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
+/// Reads a time in seconds.
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_string())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
@@ -140,7 +143,7 @@ impl Trace {
 
         let refused = |refusal: device::Refusal| refusal.asked(ASKED);
         let mut collector = Collector::new(&device, realm, cpus.len()).map_err(refused)?;
-        device.trace(true).map_err(refused)?;
+        device.trace(TRACE_WANT_EVENTS).map_err(refused)?;
         let mut child = self.start()?;
         let end = self.duration.map(|duration| Instant::now() + duration);
         let mut status = 0;
@@ -165,7 +168,7 @@ impl Trace {
             }
             sleep(PERIOD);
         }
-        device.trace(false).map_err(refused)?;
+        device.trace(0).map_err(refused)?;
         collector.read().map_err(refused)?;
         // Threads of a command that ends have no names afterwards.
         collector.read_names().map_err(refused)?;
@@ -282,7 +285,7 @@ impl Watch {
 }
 
 /// Returns an exit status as a shell does.
-fn exit_status(status: std::process::ExitStatus) -> u8 {
+pub fn exit_status(status: std::process::ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;
     let signal = || status.signal().map_or(1, |signal| 128 + signal);
     status.code().unwrap_or_else(signal) as u8

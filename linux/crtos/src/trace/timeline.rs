@@ -89,7 +89,7 @@ pub fn build(record: &Record, cpus: &[u32]) -> Timeline {
 }
 
 /// Returns the name of a system call.
-fn call_name(number: u64) -> String {
+pub fn call_name(number: u64) -> String {
     match crtos_syscalls::lookup(number) {
         Some(row) => row.name.to_string(),
         None => format!("system call {number}"),

@@ -11,7 +11,7 @@ use crtos_core::mm::space::{AddressSpace, Backing, Map, MapError, Placement, Pro
 
 use super::{ExecError, Scratch};
 use crate::{
-    memory::{contents::Contents, mappings},
+    memory::{contents::Contents, mappings, traced},
     remote,
 };
 
@@ -123,6 +123,7 @@ impl Loader<'_> {
             if let Some(mirror) = mirror {
                 self.space.use_mirror(mirror);
             }
+            traced::tell(self.space, file.fd(), start..end, protection, offset);
             if segment.memory_size > segment.file_size && protection.contains(Protection::WRITE) {
                 self.space.zero(behind, end - behind)?;
             }
