@@ -92,6 +92,8 @@
 
 #define CRTOS_SLOT_STOPPED 4
 
+#define CRTOS_SLOT_LEAVING 8
+
 #define CRTOS_RANK_IDLE 0
 
 #define CRTOS_RANK_NORMAL 1

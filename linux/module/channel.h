@@ -453,7 +453,7 @@ static inline u64 crtos_channel_given_up(struct crtos_channel *channel, u32 word
  * crtos_channel_notice() - tell the kernel something about a slot
  * @channel: the channel
  * @slot: the slot, whoever owns it
- * @notice: CRTOS_SLOT_GONE, CRTOS_SLOT_SIGNAL or CRTOS_SLOT_STOPPED
+ * @notice: CRTOS_SLOT_GONE, CRTOS_SLOT_SIGNAL, CRTOS_SLOT_STOPPED or CRTOS_SLOT_LEAVING
  *
  * The caller rings in any case.
  */
@@ -499,6 +499,21 @@ static inline void crtos_channel_continue(struct crtos_channel *channel, u32 slo
 {
 	crtos_channel_and32(&channel->slots[slot].notices, ~CRTOS_SLOT_STOPPED);
 	crtos_channel_post(channel, slot);
+}
+
+/**
+ * crtos_channel_runs() - does the realm have a thread for a slot that may still run?
+ * @channel: the channel
+ * @slot: the slot
+ *
+ * Return: whether it is so. What the thread did before it is not so is seen then.
+ */
+static inline bool crtos_channel_runs(struct crtos_channel *channel, u32 slot)
+{
+	/* Pairs with publish() of lib/channel. */
+	u32 state = smp_load_acquire(&channel->slots[slot].thread_state);
+
+	return state != CRTOS_THREAD_NONE && state != CRTOS_THREAD_EXITED;
 }
 
 /**

@@ -8,6 +8,7 @@
  * From then on a work item waits until no call, mapping or pin is left, and only
  * then tells the kernel that it is gone.
  */
+#include <linux/delay.h>
 #include <linux/file.h>
 #include <linux/pid.h>
 #include <linux/sched/mm.h>
@@ -22,6 +23,10 @@
 
 /* Jiffies between two looks at a process that is over. */
 #define REAP_PERIOD	1
+
+/* Jiffies that the end of a process waits for its threads, and microseconds between two looks. */
+#define LEAVE_PATIENCE	(HZ / 10)
+#define LEAVE_LOOK_US	100
 
 static void free_process(struct kref *ref)
 {
@@ -57,22 +62,44 @@ void crtos_process_end(struct crtos_process *process)
 {
 	if (list_empty(&process->link))
 		return;
+	if (!process->over)
+		crtos_threads_tell_leaving(process);
 	/* Pairs with crtos_process_enter(), by way of reap_work(). */
 	WRITE_ONCE(process->over, true);
 	mod_delayed_work(crtos.work, &process->reap, 0);
+}
+
+/* Does a thread of the process still run in the realm? */
+static bool runs(struct crtos_process *process)
+{
+	bool result;
+
+	crtos_realm_lock();
+	result = !list_empty(&process->link) && crtos_realm_ready(process->realm) &&
+		 crtos_threads_run(process);
+	crtos_realm_unlock();
+	return result;
 }
 
 /**
  * crtos_process_over() - end a process whose file or last mapping is gone
  * @process: the process
  *
+ * A task that exits gets here before its parent can hear of that. So it waits until the
+ * threads in the realm run no more, if they get to that in time: others may keep their
+ * CPU busy.
+ *
  * Context: May sleep; mmap_lock may be held.
  */
 void crtos_process_over(struct crtos_process *process)
 {
+	unsigned long end = jiffies + LEAVE_PATIENCE;
+
 	crtos_realm_lock();
 	crtos_process_end(process);
 	crtos_realm_unlock();
+	while (runs(process) && time_before(jiffies, end))
+		usleep_range(LEAVE_LOOK_US, 2 * LEAVE_LOOK_US);
 }
 
 /**

@@ -182,6 +182,8 @@ void crtos_thread_remove(struct crtos_thread *thread);
 void crtos_threads_remove(struct crtos_process *process);
 bool crtos_threads_remove_leaving(struct crtos_process *process);
 void crtos_threads_leave(struct crtos_process *process);
+void crtos_threads_tell_leaving(struct crtos_process *process);
+bool crtos_threads_run(struct crtos_process *process);
 void crtos_threads_wake(struct crtos_process *process);
 
 /* remote.c */

@@ -227,6 +227,41 @@ void crtos_threads_leave(struct crtos_process *process)
 }
 
 /**
+ * crtos_threads_tell_leaving() - tell the kernel that a process ends
+ * @process: the process
+ *
+ * Context: Under realm_lock.
+ */
+void crtos_threads_tell_leaving(struct crtos_process *process)
+{
+	struct crtos_channel *channel = process->realm->channel;
+	struct crtos_thread *thread;
+
+	list_for_each_entry(thread, &process->threads, link) {
+		crtos_channel_notice(channel, thread->slot, CRTOS_SLOT_LEAVING);
+		crtos_realm_ring(process->realm, thread->slot);
+	}
+}
+
+/**
+ * crtos_threads_run() - may threads of a process still run in the realm?
+ * @process: the process
+ *
+ * Context: Under realm_lock.
+ * Return: whether the kernel says that of one.
+ */
+bool crtos_threads_run(struct crtos_process *process)
+{
+	struct crtos_channel *channel = process->realm->channel;
+	struct crtos_thread *thread;
+
+	list_for_each_entry(thread, &process->threads, link)
+		if (crtos_channel_runs(channel, thread->slot))
+			return true;
+	return false;
+}
+
+/**
  * crtos_threads_wake() - have all threads look again at why they wait
  * @process: the process
  *

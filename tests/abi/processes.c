@@ -3,6 +3,7 @@
 /* fork, execve and wait: memory, descriptors, signals and statuses. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -15,6 +16,7 @@
 
 #include "check.h"
 #include "children.h"
+#include "moments.h"
 
 extern char **environ;
 
@@ -293,4 +295,111 @@ CASE(nobody_waits_for_children_with_sa_nocldwait)
 	if (pid == 0)
 		_exit(0);
 	FAILS(ECHILD, waitpid(pid, &status, 0));
+}
+
+/* What a child shares with its parent. */
+struct shared {
+	_Atomic unsigned long count;
+	pthread_mutex_t mutex;
+};
+
+static struct shared *share(void)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(shared != MAP_FAILED);
+	return shared;
+}
+
+static void *count_on(void *argument)
+{
+	struct shared *shared = argument;
+
+	while (shared)
+		shared->count++;
+	return NULL;
+}
+
+/* Tells whether the count stands still. */
+static int stands_still(struct shared *shared)
+{
+	unsigned long count = shared->count;
+
+	for (int look = 0; look < 20; look++)
+		pause_for(1);
+	return shared->count == count;
+}
+
+static void await_count(struct shared *shared)
+{
+	while (!shared->count)
+		pause_for(1);
+}
+
+CASE(who_was_killed_runs_no_more_when_the_parent_hears_of_it)
+{
+	struct shared *shared = share();
+
+	for (int round = 0; round < 20; round++) {
+		pid_t child;
+
+		shared->count = 0;
+		child = fork();
+		if (!child)
+			count_on(shared);
+		await_count(shared);
+		kill(child, SIGKILL);
+		CHECK(ends_by(child, SIGKILL));
+		CHECK(stands_still(shared));
+	}
+}
+
+CASE(no_thread_of_a_child_runs_when_the_parent_hears_of_its_end)
+{
+	struct shared *shared = share();
+
+	for (int round = 0; round < 20; round++) {
+		pid_t child;
+
+		shared->count = 0;
+		child = fork();
+		if (!child) {
+			pthread_t thread;
+
+			pthread_create(&thread, NULL, count_on, shared);
+			await_count(shared);
+			_exit(3);
+		}
+		CHECK(exits_with(child, 3));
+		CHECK(stands_still(shared));
+	}
+}
+
+/* No wait: the owner is dead as soon as the parent has heard of its end. */
+CASE(a_robust_mutex_is_free_when_the_parent_hears_of_its_owners_end)
+{
+	struct shared *shared = share();
+	pthread_mutexattr_t robust;
+
+	pthread_mutexattr_init(&robust);
+	pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&shared->mutex, &robust);
+	for (int round = 0; round < 20; round++) {
+		pid_t child;
+
+		shared->count = 0;
+		child = fork();
+		if (!child) {
+			pthread_mutex_lock(&shared->mutex);
+			count_on(shared);
+		}
+		await_count(shared);
+		kill(child, SIGKILL);
+		CHECK(ends_by(child, SIGKILL));
+		CHECK(pthread_mutex_trylock(&shared->mutex) == EOWNERDEAD);
+		pthread_mutex_consistent(&shared->mutex);
+		pthread_mutex_unlock(&shared->mutex);
+	}
 }

@@ -25,6 +25,11 @@
 //! kernel has ended the thread it stores [`SLOT_FREE`]; that is the only way back to `FREE`. So the
 //! kernel may write `state` at any time that it owns the slot or has seen `GONE`.
 //!
+//! Before that it sets [`SLOT_LEAVING`], when the shadow process has left its memory or its file.
+//! Linux tells nobody of the end of the process until the threads of all its slots are
+//! [`THREAD_EXITED`], for a tenth of a second at most: who waits for a process finds that it runs
+//! no more.
+//!
 //! # Waking
 //!
 //! Kernel to Linux: store the slot's state (release), set its bit in [`Channel::requests`] (atomic
@@ -119,6 +124,8 @@ pub const SLOT_SIGNAL: u32 = 2;
 /// In `notices`: the shadow thread is stopped (SIGSTOP), and so is its thread until Linux clears
 /// this.
 pub const SLOT_STOPPED: u32 = 4;
+/// In `notices`: the process ends in Linux, where nobody hears of that yet.
+pub const SLOT_LEAVING: u32 = 8;
 
 /// Rank of an idle CPU.
 pub const RANK_IDLE: u32 = 0;
@@ -293,8 +300,8 @@ pub struct Slot {
     /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel
     /// has cleared `SLOT_SIGNAL`.
     pub info: [u64; 6],
-    /// `SLOT_GONE`, `SLOT_SIGNAL`, `SLOT_STOPPED`; set by atomic or. The kernel clears
-    /// `SLOT_SIGNAL` alone, and all when it frees the slot.
+    /// `SLOT_GONE`, `SLOT_SIGNAL`, `SLOT_STOPPED`, `SLOT_LEAVING`; set by atomic or. The kernel
+    /// clears `SLOT_SIGNAL` alone, and all when it frees the slot.
     pub notices: u32,
     /// The CPU of Linux on which the shadow thread waits, or waited last: where the doorbell should
     /// ring. A hint: nothing depends on it.
@@ -328,7 +335,7 @@ pub const THREAD_RUNNING: u32 = 1;
 pub const THREAD_SLEEPING: u32 = 2;
 /// Waiting for Linux.
 pub const THREAD_REMOTE: u32 = 3;
-/// Ended, waits for Linux to let go.
+/// Ended, has left its memory, and waits for Linux to let go.
 pub const THREAD_EXITED: u32 = 4;
 
 /// A range of a process that Linux has to let go.

@@ -71,6 +71,8 @@ pub struct Notices {
     pub signal: bool,
     /// The shadow thread is stopped; another notice comes when it goes on.
     pub stopped: bool,
+    /// The process ends in Linux, where nobody hears of that yet.
+    pub leaving: bool,
 }
 
 impl Channel {
@@ -149,6 +151,7 @@ impl Channel {
             gone: bits & raw::SLOT_GONE != 0,
             signal: bits & raw::SLOT_SIGNAL != 0,
             stopped: bits & raw::SLOT_STOPPED != 0,
+            leaving: bits & raw::SLOT_LEAVING != 0,
         }
     }
 

@@ -281,8 +281,9 @@ impl OwnedSlot {
     /// Publishes what `crtos ps` shows.
     pub fn publish(&self, status: &Status) {
         let Self { channel, slot, .. } = *self;
+        // Behind what the thread did: Linux may tell that it has ended.
         word!(channel, AtomicU32, slots[slot.get()].thread_state)
-            .store(status.state, Ordering::Relaxed);
+            .store(status.state, Ordering::Release);
         word!(channel, AtomicU32, slots[slot.get()].priority)
             .store(status.priority, Ordering::Relaxed);
         word!(channel, AtomicU64, slots[slot.get()].run_time)

@@ -109,13 +109,13 @@ fn a_call_with_a_fault() {
 
     assert!(linux::signal(&channel, 70, 2));
     assert!(!linux::signal(&channel, 70, 64), "the first one has not been taken");
-    assert_eq!(view.notices(slot(70)), Notices { gone: false, signal: true, stopped: false });
+    assert_eq!(view.notices(slot(70)), Notices { signal: true, ..Notices::default() });
     assert_eq!(view.take_signal(slot(70)), Some([2, 1, 2, 3, 4, 5]));
     assert_eq!(view.take_signal(slot(70)), None);
     assert!(linux::signal(&channel, 70, 65));
     assert_eq!(view.take_signal(slot(70)), None, "there is no such signal");
     linux::gone(&channel, 70);
-    assert_eq!(view.notices(slot(70)), Notices { gone: true, signal: false, stopped: false });
+    assert_eq!(view.notices(slot(70)), Notices { gone: true, ..Notices::default() });
     owned.publish(&Status { pages: 5, ..Status::default() });
     owned.publish_command(b"a-name-that-is-too-long");
     owned.free();

@@ -24,6 +24,8 @@ pub struct Link {
     first: Frame,
     own: usize,
     layout: Layout,
+    /// Where each peer counts how often it has rung the realm.
+    rung: [Option<&'static AtomicU32>; MAX_LINK_PEERS],
     device: u64,
     name: [u8; 32],
     /// A program of the realm has it open or mapped.
@@ -45,8 +47,23 @@ impl Link {
         let header = unsafe { layout::direct(first).cast::<LinkHeader>().read_volatile() };
         let sizes = Layout::read(&header)?;
         let LinkHeader { device, name, .. } = header;
-        let is_open = AtomicBool::new(false);
-        (own < sizes.peers()).then_some(Self { first, own, layout: sizes, device, name, is_open })
+        if own >= sizes.peers() {
+            return None;
+        }
+        let mut link = Self {
+            first,
+            own,
+            layout: sizes,
+            rung: [None; MAX_LINK_PEERS],
+            device,
+            name,
+            is_open: AtomicBool::new(false),
+        };
+        let offset = offset_of!(LinkPeer, rung) + 4 * own;
+        link.rung = core::array::from_fn(|peer| {
+            (peer < link.layout.peers()).then(|| link.of_peer(peer, offset))
+        });
+        Some(link)
     }
 
     /// The number of the peer that the realm is.
@@ -85,7 +102,7 @@ impl Link {
     }
 
     /// A word at `offset` within a page of the link.
-    fn word(&self, page: u64, offset: usize) -> &AtomicU32 {
+    fn word(&self, page: u64, offset: usize) -> &'static AtomicU32 {
         assert!(
             page < self.layout.size() && offset < PAGE_SIZE as usize && offset.is_multiple_of(4)
         );
@@ -95,18 +112,14 @@ impl Link {
         unsafe { &*at.add(offset).cast::<AtomicU32>() }
     }
 
-    fn of_peer(&self, peer: usize, offset: usize) -> &AtomicU32 {
+    fn of_peer(&self, peer: usize, offset: usize) -> &'static AtomicU32 {
         let page = self.layout.section(Section::Own(peer)).map_or(u64::MAX, |page| page.start);
         self.word(page, offset)
     }
 
     /// How often each peer has rung the realm, modulo 2^32. Any context.
     pub fn rings(&self) -> [u32; MAX_LINK_PEERS] {
-        let offset = offset_of!(LinkPeer, rung) + 4 * self.own;
-        core::array::from_fn(|peer| match peer < self.layout.peers() {
-            true => self.of_peer(peer, offset).load(Ordering::Acquire),
-            false => 0,
-        })
+        self.rung.map(|rung| rung.map_or(0, |count| count.load(Ordering::Acquire)))
     }
 
     /// Rings a peer, which finds the count in any case. `peer` is one of the link. Any context; two

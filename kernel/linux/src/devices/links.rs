@@ -81,7 +81,10 @@ impl Place {
         let mut news = false;
         for (noted, count) in self.noted.iter().zip(self.link.rings()) {
             // Two CPUs at once wake once more than needed.
-            news |= noted.swap(count, Ordering::Relaxed) != count;
+            if noted.load(Ordering::Relaxed) != count {
+                noted.store(count, Ordering::Relaxed);
+                news = true;
+            }
         }
         if news {
             self.readers.wake_all();

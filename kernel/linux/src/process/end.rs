@@ -53,7 +53,7 @@ fn stay_stopped() {
 pub fn note_if_gone() {
     let current = task::current();
     if let (Some(user), Some(channel)) = (current.user(), remote::channel())
-        && channel.notices(user.slot).gone
+        && user.process.is_without_shadow(channel.notices(user.slot))
     {
         user.process.note_gone();
     }
@@ -74,9 +74,10 @@ pub fn end_if_due() {
 fn finish() {
     let current = task::current();
     let Some(user) = current.user() else { return };
+    leave_memory(user);
+    // Linux may tell of the end from here on.
     user.state.store(THREAD_EXITED, Ordering::Relaxed);
     user.publish(&current);
-    leave_memory(user);
     if !user.process.is_ending() {
         stop_running(user);
     }

@@ -41,6 +41,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::ids::{Pid, ProcessNumber};
+use crtos_channel::Notices;
 use spin::Once;
 
 use crtos_core::{
@@ -204,6 +205,12 @@ impl Process {
     pub fn tie(&self) -> Tie<'_> {
         self.ties.fetch_add(1, Ordering::Relaxed);
         Tie(self)
+    }
+
+    /// Whether a shadow thread of which Linux has told this does nothing any more. One whose process
+    /// goes on counts until Linux keeps nothing of it.
+    pub fn is_without_shadow(&self, notices: Notices) -> bool {
+        notices.gone || notices.leaving && !self.outlives_shadow()
     }
 
     /// Whether its shadow has gone, and it goes on.

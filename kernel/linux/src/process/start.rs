@@ -115,6 +115,8 @@ pub fn begin(
     if let Some(user) = thread.user() {
         owned.publish_command(&*user.command.lock());
         *user.owned_slot.lock() = Some(owned);
+        // From here on Linux tells of no end of the process before the thread's.
+        user.publish(&thread);
     }
     threads::add(&process, tid, &thread);
     futex::enter(&thread, tid);

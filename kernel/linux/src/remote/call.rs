@@ -100,7 +100,7 @@ fn answered(
 ) -> Result<i64, Gone> {
     ring(channel, slot);
     loop {
-        if channel.notices(slot).gone {
+        if process.is_without_shadow(channel.notices(slot)) {
             return Err(Gone);
         }
         match with_owned_slot(owned, OwnedSlot::poll)? {

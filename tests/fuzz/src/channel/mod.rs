@@ -369,8 +369,8 @@ impl World {
         let before = self.field(slot, offset_of!(raw::Slot, notices));
         let number = self.field(slot, offset_of!(raw::Slot, info));
         let notices = self.view.notices(at(slot));
-        let bits = [notices.gone, notices.signal, notices.stopped];
-        let known = [raw::SLOT_GONE, raw::SLOT_SIGNAL, raw::SLOT_STOPPED];
+        let bits = [notices.gone, notices.signal, notices.stopped, notices.leaving];
+        let known = [raw::SLOT_GONE, raw::SLOT_SIGNAL, raw::SLOT_STOPPED, raw::SLOT_LEAVING];
         assert_eq!(bits, known.map(|bit| before & bit != 0));
         let taken = self.view.take_signal(at(slot));
         let is_signal = notices.signal && (1..=64).contains(&number);

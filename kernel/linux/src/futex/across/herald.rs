@@ -197,8 +197,10 @@ pub(in super::super) fn wake(word: UserAddr, count: usize, bits: u32) {
 
 /// Whether nobody carries out orders of `user`'s process any more.
 fn is_abandoned(user: &UserThread) -> bool {
-    let is_gone = remote::channel().is_none_or(|channel| channel.notices(user.slot).gone);
-    is_gone || user.process.is_out_of_reach()
+    let process = &user.process;
+    let is_gone = remote::channel()
+        .is_none_or(|channel| process.is_without_shadow(channel.notices(user.slot)));
+    is_gone || process.is_out_of_reach()
 }
 
 /// Waits until all wake-ups of `user`, the calling thread, which is about to end, are carried out,

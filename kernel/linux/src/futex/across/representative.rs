@@ -281,8 +281,9 @@ pub fn dismiss(user: &UserThread) {
     let Some(channel) = remote::channel() else { return };
     slots::set_owner(slot, task::current().arc());
     let is_over = || {
-        let gone = channel.notices(slot).gone || channel.notices(user.slot).gone;
-        gone || user.process.is_ending() || user.process.is_out_of_reach()
+        let process = &user.process;
+        let is_gone = |slot| process.is_without_shadow(channel.notices(slot));
+        is_gone(slot) || is_gone(user.slot) || process.is_ending() || process.is_out_of_reach()
     };
     let call_back = |state: &mut State| match (&mut state.out, &state.shadow) {
         (Some(Errand::Wait { called_back, .. }), Some(owned)) if !*called_back => {
