@@ -8,6 +8,7 @@
 # icount: yes
 # turns: short
 # realm: no
+# shared: yes
 # timeout: 1200
 # uses: link
 set -u

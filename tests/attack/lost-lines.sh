@@ -7,6 +7,7 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
+# shared: yes
 # uarts: isa
 # can: yes
 # packages: can-utils

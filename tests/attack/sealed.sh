@@ -6,6 +6,7 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
+# shared: yes
 # timeout: 600
 set -u
 failed=0

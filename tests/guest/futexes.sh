@@ -7,6 +7,7 @@
 # kernels: 6.12
 # more kernels: 6.1 6.1-rt 6.12-rt
 # realm: no
+# shared: yes
 # full: COUNT=20000
 # timeout: 1800
 set -u

@@ -7,6 +7,7 @@
 # icount: yes
 # turns: short
 # realm: no
+# shared: yes
 # timeout: 900
 # uses: link
 set -u

@@ -5,6 +5,7 @@
 # comes in order, and nobody waits for ever. In the full tier a million and more each time.
 # kernels: 6.12
 # realm: no
+# shared: yes
 # timeout: 3600
 # uses: link
 # full: COUNT=1000000 KILLS=50

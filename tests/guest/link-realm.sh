@@ -5,6 +5,7 @@
 # who closes, is killed or goes down with the realm is seen as gone. What cannot be is refused.
 # kernels: 6.12
 # realm: no
+# shared: yes
 # timeout: 600
 # uses: link
 set -u

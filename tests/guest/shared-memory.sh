@@ -6,6 +6,7 @@
 # kernels: 6.12
 # more kernels: 6.1 6.1-rt 6.12-rt
 # realm: no
+# shared: yes
 # full: ROUNDS=100
 # timeout: 3000
 set -u

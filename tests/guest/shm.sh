@@ -6,6 +6,7 @@
 # refused, and nothing stays of what was killed.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 # timeout: 600
 # uses: link
 set -u
