@@ -5,6 +5,7 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
+# tier: full
 # shared: yes
 # uses: explained
 # Variables are those of common/explained.sh.
