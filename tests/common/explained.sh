@@ -2,11 +2,17 @@
 # shellcheck shell=bash
 # Errors with a cause, a remedy and a code, and a table of them.
 
+# Scripts exit with it.
+# shellcheck disable=SC2034
 failed=0
 count=0
 fail() { echo "FAILED $*"; failed=1; }
 # row NAME FILE: a line of the table: what is wrong, and the message about it.
-row() { count=$((count + 1)); printf '| %s | %s |\n' "$1" "$(tr '\n' ' ' <"$2" | sed 's/|/\\|/g; s/^crtos: //; s/  */ /g')"; }
+row() {
+	count=$((count + 1))
+	printf '| %s | %s |\n' "$1" \
+		"$(tr '\n' ' ' <"$2" | sed 's/|/\\|/g; s/^crtos: //; s/  */ /g')"
+}
 
 # explained NAME CODE CAUSE COMMAND...: COMMAND fails, tells CAUSE, a remedy and CODE, and changes
 # no CPU; CODE has a section. CAUSE is an extended regular expression.
@@ -30,7 +36,8 @@ found() {
 	local name=$1 code=$2 cause=$3
 	crtos check --json >check.json 2>err
 	jq -er --arg cause "$cause" --arg code "$code" '.requirements[]
-		| select(.verdict != "ok" and .code == $code and (.found | test($cause)) and .remedy != null)
+		| select(.verdict != "ok" and .code == $code and .remedy != null)
+		| select(.found | test($cause))
 		| "\(.name): \(.found) remedy: \(.remedy) more: crtos explain \(.code)"' check.json >err || {
 		fail "$name: crtos check says:"
 		crtos check

@@ -55,7 +55,8 @@ mknod -m 600 /dev/crtos c 10 "$number"
 well chcpu -d "$last" >/dev/null
 explained 'a CPU offline' cpu-offline "CPU $last: it is offline" "${up[@]}"
 well chcpu -e "$last" >/dev/null
-if mkdir -p cgroup && mount -t cgroup2 none cgroup && grep -qw cpuset cgroup/cgroup.controllers; then
+if mkdir -p cgroup && mount -t cgroup2 none cgroup &&
+	grep -qw cpuset cgroup/cgroup.controllers; then
 	umount cgroup
 	mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
 	group=/sys/fs/cgroup/exclusive

@@ -71,7 +71,8 @@ crtos latency -- ./absent 2>err
 [ $? = 127 ] && grep -q 'program not found' err || { echo "FAILED no such program: $(cat err)"; failed=1; }
 crtos latency --output /nowhere/x -- true 2>err && { echo 'FAILED a file that cannot be written'; failed=1; }
 grep -q 'write /nowhere/x' err || { echo "FAILED the reason: $(cat err)"; failed=1; }
-setpriv --reuid 65534 --regid 65534 --clear-groups crtos latency -- true 2>err && { echo 'FAILED anybody may'; failed=1; }
+setpriv --reuid 65534 --regid 65534 --clear-groups crtos latency -- true 2>err &&
+	{ echo 'FAILED anybody may'; failed=1; }
 # Nothing is traced afterwards.
 crtos trace --duration 0.1 --output after.json 2>/dev/null
 [ "$(jq '[.traceEvents[] | select(.name == "page fault")] | length' after.json)" = 0 ] || failed=1

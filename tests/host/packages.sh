@@ -50,7 +50,8 @@ crtos --version || fail 'the command'
 crtos version | grep -q 'real-time kernel.* /usr/lib/crtos/kernel.elf *fits' ||
 	{ fail 'the kernel does not fit'; crtos version; }
 getent group crtos >/dev/null || fail 'no group'
-for file in /usr/share/man/man1/crtos-up.1.gz /usr/share/man/man5/realm.toml.5.gz /usr/share/man/man7/crtos.7.gz \
+for file in /usr/share/man/man1/crtos-up.1.gz /usr/share/man/man5/realm.toml.5.gz \
+	/usr/share/man/man7/crtos.7.gz \
 	/usr/share/bash-completion/completions/crtos /usr/share/zsh/vendor-completions/_crtos \
 	/usr/share/fish/vendor_completions.d/crtos.fish /lib/udev/rules.d/60-crtos.rules \
 	/usr/share/doc/crtos/install.md /usr/share/doc/crtos/examples/realm.toml; do

@@ -207,8 +207,8 @@ impl Process {
         Tie(self)
     }
 
-    /// Whether a shadow thread of which Linux has told this does nothing any more. One whose process
-    /// goes on counts until Linux keeps nothing of it.
+    /// Whether a shadow thread of which Linux has told this does nothing any more. One whose
+    /// process goes on counts until Linux keeps nothing of it.
     pub fn is_without_shadow(&self, notices: Notices) -> bool {
         notices.gone || notices.leaving && !self.outlives_shadow()
     }
