@@ -95,11 +95,18 @@ void crtos_process_over(struct crtos_process *process)
 {
 	unsigned long end = jiffies + LEAVE_PATIENCE;
 
+	/* As a call does, this keeps reap_work() from taking the threads out meanwhile. */
+	atomic_inc(&process->calls);
 	crtos_realm_lock();
 	crtos_process_end(process);
 	crtos_realm_unlock();
 	while (runs(process) && time_before(jiffies, end))
 		usleep_range(LEAVE_LOOK_US, 2 * LEAVE_LOOK_US);
+	crtos_process_leave(process);
+	crtos_realm_lock();
+	if (!list_empty(&process->link))
+		mod_delayed_work(crtos.work, &process->reap, 0);
+	crtos_realm_unlock();
 }
 
 /**

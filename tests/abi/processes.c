@@ -376,10 +376,28 @@ CASE(no_thread_of_a_child_runs_when_the_parent_hears_of_its_end)
 	}
 }
 
-/* No wait: the owner is dead as soon as the parent has heard of its end. */
-CASE(a_robust_mutex_is_free_when_the_parent_hears_of_its_owners_end)
+/* Lets nobody of lower priority run, but for a moment now and then. */
+static pid_t start_hog(void)
 {
-	struct shared *shared = share();
+	struct sched_param urgent = { .sched_priority = 10 };
+	pid_t hog = fork();
+
+	if (!hog) {
+		sched_setscheduler(0, SCHED_FIFO, &urgent);
+		for (;;) {
+			long start = milliseconds();
+
+			while (milliseconds() - start < 20)
+				;
+			pause_for(5);
+		}
+	}
+	return hog;
+}
+
+/* No wait: the owner is dead as soon as the parent has heard of its end. */
+static void lose_owners(struct shared *shared)
+{
 	pthread_mutexattr_t robust;
 
 	pthread_mutexattr_init(&robust);
@@ -387,11 +405,13 @@ CASE(a_robust_mutex_is_free_when_the_parent_hears_of_its_owners_end)
 	pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
 	pthread_mutex_init(&shared->mutex, &robust);
 	for (int round = 0; round < 20; round++) {
+		struct sched_param none = { .sched_priority = 0 };
 		pid_t child;
 
 		shared->count = 0;
 		child = fork();
 		if (!child) {
+			sched_setscheduler(0, SCHED_OTHER, &none);
 			pthread_mutex_lock(&shared->mutex);
 			count_on(shared);
 		}
@@ -399,7 +419,25 @@ CASE(a_robust_mutex_is_free_when_the_parent_hears_of_its_owners_end)
 		kill(child, SIGKILL);
 		CHECK(ends_by(child, SIGKILL));
 		CHECK(pthread_mutex_trylock(&shared->mutex) == EOWNERDEAD);
+		CHECK(stands_still(shared));
 		pthread_mutex_consistent(&shared->mutex);
 		pthread_mutex_unlock(&shared->mutex);
 	}
+}
+
+CASE(a_robust_mutex_is_free_when_the_parent_hears_of_its_owners_end)
+{
+	lose_owners(share());
+}
+
+CASE(it_is_so_beside_an_urgent_thread)
+{
+	struct sched_param more = { .sched_priority = 20 };
+	pid_t hog = start_hog();
+
+	if (sched_setscheduler(0, SCHED_FIFO, &more))
+		more.sched_priority = 0;
+	lose_owners(share());
+	kill(hog, SIGKILL);
+	CHECK(ends_by(hog, SIGKILL));
 }

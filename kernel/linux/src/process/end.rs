@@ -52,10 +52,10 @@ fn stay_stopped() {
 /// Looks whether the shadow of the calling thread is gone.
 pub fn note_if_gone() {
     let current = task::current();
-    if let (Some(user), Some(channel)) = (current.user(), remote::channel())
-        && user.process.is_without_shadow(channel.notices(user.slot))
-    {
-        user.process.note_gone();
+    let (Some(user), Some(channel)) = (current.user(), remote::channel()) else { return };
+    let notices = channel.notices(user.slot);
+    if user.process.is_without_shadow(notices) {
+        user.process.note_gone(notices);
     }
 }
 
@@ -75,10 +75,8 @@ fn finish() {
     let current = task::current();
     let Some(user) = current.user() else { return };
     leave_memory(user);
-    // Linux may tell of the end from here on.
-    user.state.store(THREAD_EXITED, Ordering::Relaxed);
-    user.publish(&current);
     if !user.process.is_ending() {
+        note_end(user);
         stop_running(user);
     }
     if user.process.is_ending() {
@@ -86,7 +84,7 @@ fn finish() {
         if Arc::strong_count(user.process.files()) == 1 {
             user.process.files().close_all();
         }
-        end_shadow(&user.process);
+        end_shadow(user);
     } else {
         remote::request_end(Operation::ExitThread);
     }
@@ -105,6 +103,12 @@ fn finish() {
         spares::tidy(&user.process);
     }
     slots::release(user.slot, &user.owned_slot);
+}
+
+/// Linux may tell of the end of `user`, the calling thread, from here on.
+fn note_end(user: &UserThread) {
+    user.state.store(THREAD_EXITED, Ordering::Relaxed);
+    user.publish(&task::current());
 }
 
 /// What others wait for when a thread leaves the memory of its process: its robust and its PI
@@ -144,7 +148,8 @@ fn stop_running(user: &UserThread) {
 
 /// Has the shadow end, if no other thread of the process did, and waits for the end of the calling
 /// thread's part of it.
-fn end_shadow(process: &Process) {
+fn end_shadow(user: &UserThread) {
+    let process = &user.process;
     let end = *process.end.lock();
     let first = !process.told.swap(true, Ordering::Relaxed);
     if first {
@@ -156,6 +161,7 @@ fn end_shadow(process: &Process) {
     if first && threads::has_memory_alone(process) {
         mappings::leave_files(&process.space);
     }
+    note_end(user);
     match end {
         Some(End::Status(status)) if first => remote::request_end(Operation::Exit { status }),
         Some(End::Signal(signal)) if first => {

@@ -223,13 +223,14 @@ impl Process {
         end_of_linux::has_ended() || self.is_alone()
     }
 
-    /// Notes that the shadow is gone: the process ends, whatever else was to be done, or goes on
-    /// alone. Thread context; may sleep.
-    pub fn note_gone(&self) {
+    /// Notes that the shadow is gone, of which Linux has told this: the process ends, whatever else
+    /// was to be done, or goes on alone. Thread context; may sleep.
+    pub fn note_gone(&self, notices: Notices) {
         if self.is_alone() {
             return;
         }
-        if self.outlives_shadow() {
+        // Not as long as Linux has pages of it, which are used for something else when it ends.
+        if notices.gone && self.outlives_shadow() {
             if !self.alone.swap(true, Ordering::AcqRel) {
                 crtos_core::info!("pid {}: its shadow has gone, and it goes on", self.pid);
             }

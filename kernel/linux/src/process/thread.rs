@@ -155,12 +155,9 @@ impl UserThread {
 
     /// Brings what `crtos ps` shows of `thread`, which is this one, up to date.
     pub fn publish(&self, thread: &Thread) {
-        let state = match self.state.load(Ordering::Relaxed) {
-            THREAD_RUNNING if thread.is_asleep() => THREAD_SLEEPING,
-            state => state,
-        };
-        let status = Status {
-            state,
+        let is_asleep = thread.is_asleep();
+        let mut status = Status {
+            state: THREAD_RUNNING,
             priority: thread.scheduling().level.get(),
             run_time: thread.run_time().0,
             switches: thread.switches(),
@@ -169,6 +166,11 @@ impl UserThread {
             pages: self.process.space.usage().1 / crtos_abi::PAGE_SIZE,
         };
         if let Some(owned) = &*self.owned_slot.lock() {
+            // Under the lock: what is told last is the last state.
+            status.state = match self.state.load(Ordering::Relaxed) {
+                THREAD_RUNNING if is_asleep => THREAD_SLEEPING,
+                state => state,
+            };
             owned.publish(&status);
         }
     }

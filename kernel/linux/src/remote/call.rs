@@ -18,7 +18,7 @@ use crate::{
 use core::sync::atomic::Ordering;
 
 use crtos_abi::{
-    channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE_END},
+    channel::{OP_READ, OP_SHARE, THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE_END},
     ids::ProcessNumber,
 };
 use crtos_channel::{
@@ -65,6 +65,11 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     if user.process.is_out_of_reach() {
         return Ok(OUT_OF_REACH);
     }
+    let notices = channel.notices(user.slot);
+    if user.process.is_without_shadow(notices) {
+        user.process.note_gone(notices);
+        return Err(Gone);
+    }
     if revocation::is_any_untold() && !revocation::catch_up(&user.process.space) {
         return Ok(Errno::ENOMEM.value() as i64);
     }
@@ -78,15 +83,21 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
         owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
     })?;
     user.publish(&current);
-    let result = answered(channel, user.slot, &user.owned_slot, &user.process);
+    let result = answered(channel, user.slot, &user.owned_slot, &user.process, lends_pages(op));
     // The call may have cut a file, or told of that.
     shared::recall(channel);
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
     trace::event(TRACE_REMOTE_END, op.into(), result.map_or(0, |result| result as u64));
     result.or_else(|Gone| {
-        user.process.note_gone();
+        user.process.note_gone(channel.notices(user.slot));
         if user.process.is_out_of_reach() { Ok(OUT_OF_REACH) } else { Err(Gone) }
     })
+}
+
+/// Whether Linux's kernel reaches pages of the realm by their addresses during the operation. They
+/// are its own until it has replied, or keeps nothing of the shadow any more.
+fn lends_pages(op: u32) -> bool {
+    matches!(op, OP_READ | OP_SHARE)
 }
 
 /// Rings for the request in `owned`, that of `slot`, and waits for its reply. Sleeps. Faults of
@@ -97,10 +108,13 @@ fn answered(
     slot: Slot,
     owned: &SpinLock<Option<OwnedSlot>>,
     process: &Process,
+    lends_pages: bool,
 ) -> Result<i64, Gone> {
     ring(channel, slot);
     loop {
-        if process.is_without_shadow(channel.notices(slot)) {
+        let notices = channel.notices(slot);
+        // A shadow that leaves may be within the call still.
+        if notices.gone || !lends_pages && process.is_without_shadow(notices) {
             return Err(Gone);
         }
         match with_owned_slot(owned, OwnedSlot::poll)? {
@@ -128,11 +142,15 @@ pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) 
     let current = task::current();
     let (process, mut owned) = spares::borrow_spare(number)?;
     let slot = owned.slot();
+    if process.is_without_shadow(channel.notices(slot)) {
+        spares::give_back(&process, owned);
+        return None;
+    }
     trace::remote(op, 0);
     set_owner(slot, current.arc());
     owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
     let owned = SpinLock::new(Some(owned));
-    let result = answered(channel, slot, &owned, &process).ok();
+    let result = answered(channel, slot, &owned, &process, lends_pages(op)).ok();
     trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
     let owner = OWNERS[slot.get()].lock().take();
     drop(owner);
