@@ -964,7 +964,7 @@ struct crtos_startup {
 	u64 hwcap2;
 	u8 random[16];
 	u64 ignored;
-	u64 renumbers_cpus;
+	u64 choices;
 };
 
 struct crtos_boot_info {

@@ -72,6 +72,10 @@ pub trait Personality: 'static {
     /// Serves the SYSCALL instruction of a program. Interrupts are on; may sleep.
     fn system_call(context: &mut UserContext);
 
+    /// Is told that the calling thread's program has touched a page that is not there. Interrupts
+    /// are on.
+    fn page_fault();
+
     /// Deals with an exception of a program. Interrupts are on; may sleep.
     fn exception(context: &mut UserContext, exception: Exception);
 
@@ -171,6 +175,8 @@ unsafe extern "Rust" {
     pub(crate) safe fn start();
     #[link_name = "crtos_personality_system_call"]
     pub(crate) safe fn system_call(context: &mut UserContext);
+    #[link_name = "crtos_personality_page_fault"]
+    pub(crate) safe fn page_fault();
     #[link_name = "crtos_personality_exception"]
     pub(crate) safe fn exception(context: &mut UserContext, exception: Exception);
     #[link_name = "crtos_personality_attend_own"]
@@ -215,6 +221,11 @@ macro_rules! personality {
             #[unsafe(no_mangle)]
             fn crtos_personality_system_call(context: &mut UserContext) {
                 <$personality as Personality>::system_call(context);
+            }
+
+            #[unsafe(no_mangle)]
+            fn crtos_personality_page_fault() {
+                <$personality as Personality>::page_fault();
             }
 
             #[unsafe(no_mangle)]

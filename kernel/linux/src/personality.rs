@@ -13,7 +13,7 @@ use crtos_core::{
 
 use crate::{
     devices, futex,
-    process::{self, Linux, ThreadExt as _, UserThread},
+    process::{self, Linux, ThreadExt as _, UserThread, lapse},
     remote::{self, replies},
     signal, sockets,
     syscall::{self, fast},
@@ -36,6 +36,10 @@ impl Personality for Linux {
 
     fn system_call(context: &mut UserContext) {
         syscall::dispatch(context);
+    }
+
+    fn page_fault() {
+        lapse::fault();
     }
 
     fn exception(context: &mut UserContext, exception: Exception) {

@@ -770,8 +770,9 @@ pub struct Startup {
     pub random: [u8; 16],
     /// Signals that are ignored: bit `n - 1` for signal `n`.
     pub ignored: u64,
-    /// 1 if the program knows the realm's CPUs by numbers of their own, from 0 on; 0: by Linux's.
-    pub renumbers_cpus: u64,
+    /// What `crtos run` has chosen for the program (`Choices::to_word` of the crate
+    /// `crtos-syscalls`).
+    pub choices: u64,
 }
 
 impl Startup {
@@ -785,7 +786,7 @@ impl Startup {
             };
         }
         words!(size, argc, envc, executable, uid, euid, gid, egid, stack_limit, hwcap, hwcap2);
-        words!(ignored, renumbers_cpus);
+        words!(ignored, choices);
         put(offset_of!(Self, random), &self.random);
         bytes
     }
@@ -815,7 +816,7 @@ impl Startup {
             hwcap2: word!(u64, hwcap2),
             random: at(bytes, offset_of!(Self, random)),
             ignored: word!(u64, ignored),
-            renumbers_cpus: word!(u64, renumbers_cpus),
+            choices: word!(u64, choices),
         }
     }
 

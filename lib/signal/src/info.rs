@@ -120,6 +120,12 @@ impl Info {
         self.0[3]
     }
 
+    /// Replaces the value (`si_value`).
+    pub fn with_value(mut self, value: u64) -> Self {
+        self.0[3] = value;
+        self
+    }
+
     /// Replaces the number (`si_signo`).
     pub fn with_signal(mut self, signal: u32) -> Self {
         self.0[0] = self.0[0] & !0xffff_ffff | u64::from(signal);

@@ -31,7 +31,10 @@ use object::{
     },
 };
 
-use crtos_syscalls::script::{Line, MAX_SCRIPTS, START_BYTES, Scripts};
+use crtos_syscalls::{
+    choices::Choices,
+    script::{Line, MAX_SCRIPTS, START_BYTES, Scripts},
+};
 
 use crate::{
     code::Code,
@@ -58,6 +61,7 @@ Examples:
   cat data | crtos run -- busybox wc -l
   crtos run ./control --period 1000
   crtos run --renumber-cpus -- taskset -c 0 ./control
+  crtos run --strict ./control          ends at the first thing that is not real time
 
 Exit status: the program's own (128 + N in a shell if signal N ended it), or
   125  crtos could not start it; the realm is not up, or it has no room
@@ -71,6 +75,18 @@ pub struct Run {
     /// children.
     #[arg(long)]
     renumber_cpus: bool,
+    /// Send a real-time thread SIGXCPU when it does something that has no worst case
+    ///
+    /// That is a system call that Linux makes, a page that is touched for the first time, or a
+    /// change of the program's memory, after the thread took a real-time policy (see `crtos
+    /// latency`). Without a handler the signal ends the program at the first one; it comes when
+    /// that is done, and not to a thread that blocks it. As Xenomai's SIGDEBUG it has si_code
+    /// SI_QUEUE and, in si_value, 0xfccf0000 plus the reason: 2 a call of Linux, 3 a page fault, 64
+    /// a change of memory. It holds for the program's children as well. A program chooses itself by
+    /// prctl(0x43525402, 1), and 0 to end it; prctl(0x43525401) tells which; Linux knows neither
+    /// (EINVAL).
+    #[arg(long)]
+    strict: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARG"], num_args = 1..)]
     command: Vec<OsString>,
@@ -110,11 +126,9 @@ impl Run {
         let device = device.into_fd();
         inherit(&device).map_err(system)?;
         inherit(&file).map_err(system)?;
+        let choices = Choices { renumbers: self.renumber_cpus, strict: self.strict };
         let mut arguments = vec![
-            CString::from(match self.renumber_cpus {
-                true => c"shadow-renumbering",
-                false => c"shadow",
-            }),
+            CString::from(choices.name()),
             number(device.as_raw_fd()),
             number(file.as_raw_fd()),
             c_string(path.clone().into_os_string()),

@@ -10,11 +10,11 @@ use crtos_syscalls::{
 };
 use linux_raw_sys::general as linux;
 
+use crtos_syscalls::choices::Choices;
+
 use crate::{
     decimal::{self, Decimal},
-    device,
-    invocation::shadow_name,
-    own,
+    device, own,
     program::Memory,
     signals, startup,
     sys::{
@@ -82,8 +82,7 @@ struct Program {
     executable: Owned,
     path: UserAddr,
     arguments: UserAddr,
-    /// The program knows the realm's CPUs by numbers of their own.
-    renumbers: bool,
+    choices: Choices,
 }
 
 /// Opens the executable that a request is for, or the one that interprets it if there are `scripts`
@@ -111,8 +110,8 @@ fn find(request: Request, scripts: &mut Scripts) -> Result<Option<Program>, Errn
                 return Ok(None);
             }
         } else if is_loadable(executable.fd()) {
-            let renumbers = startup::renumbers();
-            return Ok(Some(Program { executable, path, arguments, renumbers }));
+            let choices = startup::choices();
+            return Ok(Some(Program { executable, path, arguments, choices }));
         } else {
             return Ok(None);
         }
@@ -149,7 +148,7 @@ fn of_shadow(arguments: UserAddr) -> Result<Option<Program>, Errno> {
         executable: copy,
         path,
         arguments: arguments.wrapping_add((WORDS * size_of::<u64>()) as u64),
-        renumbers: startup::renumbers() || is_renumbering(name),
+        choices: startup::choices().and(choices_at(name)),
     }))
 }
 
@@ -159,11 +158,10 @@ fn number_at(address: UserAddr) -> Option<i32> {
     address.read_text(&mut room).ok().and_then(decimal::parse)
 }
 
-/// Tells whether a text is the name of a shadow whose program knows the realm's CPUs by numbers of
-/// their own.
-fn is_renumbering(address: UserAddr) -> bool {
-    let mut room = [0; 32];
-    address.read_text(&mut room).is_ok_and(|name| name == shadow_name(true))
+/// Reads what the name of a shadow says.
+fn choices_at(address: UserAddr) -> Choices {
+    let mut room = [0; Choices::LONGEST_NAME];
+    address.read_text(&mut room).map_or(Choices::default(), Choices::from_name)
 }
 
 /// Reads the first line of a script.
@@ -213,7 +211,7 @@ fn build(program: &Program, scripts: &Scripts, numbers: &[Decimal; 2]) -> Result
         Ok(())
     };
     let address = |text: &CStr| text.as_ptr() as u64;
-    add(address(shadow_name(program.renumbers)))?;
+    add(address(program.choices.name()))?;
     for number in numbers {
         add(address(number.text()))?;
     }

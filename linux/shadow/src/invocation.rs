@@ -7,17 +7,9 @@ use core::{
     slice,
 };
 
+use crtos_syscalls::choices::Choices;
+
 use crate::decimal;
-
-/// First word of the command line of a shadow whose program knows the realm's CPUs by numbers of
-/// their own.
-const RENUMBERING: &CStr = c"shadow-renumbering";
-
-/// Returns the first word of the command line of a shadow. With `renumbers`, its program knows the
-/// realm's CPUs by numbers of their own.
-pub fn shadow_name(renumbers: bool) -> &'static CStr {
-    if renumbers { RENUMBERING } else { c"shadow" }
-}
 
 /// An entry of the argument vector or the environment. It points to text that ends with a zero and
 /// lives as long as the [`Initial`] that the entry belongs to.
@@ -44,8 +36,8 @@ pub struct Initial<'a> {
 
 /// The command line of a shadow.
 pub struct Invocation<'a> {
-    /// The program knows the realm's CPUs by numbers of their own.
-    pub renumbers: bool,
+    /// What `crtos run` has chosen for the program.
+    pub choices: Choices,
     /// Descriptor of `/dev/crtos`.
     pub device: i32,
     /// Descriptor of the program's executable.
@@ -90,7 +82,7 @@ impl<'a> Initial<'a> {
     pub fn invocation(&self) -> Option<Invocation<'a>> {
         let [name, device, executable, path, arguments @ ..] = self.arguments else { return None };
         Some(Invocation {
-            renumbers: name.get() == RENUMBERING,
+            choices: Choices::from_name(name.get()),
             device: decimal::parse(device.get())?,
             executable: decimal::parse(executable.get())?,
             path: path.get(),

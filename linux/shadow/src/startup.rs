@@ -7,13 +7,14 @@ use core::{
     ffi::CStr,
     mem::MaybeUninit,
     ptr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use crtos_abi::{
     PAGE_SIZE, UserAddr,
     channel::{SHADOW_START, Startup},
 };
+use crtos_syscalls::choices::Choices;
 use linux_raw_sys::{auxvec, general as linux, prctl};
 
 use crate::{
@@ -26,11 +27,11 @@ use crate::{
 /// Where the block lies: in the shadow's range, well behind its image.
 const BLOCK: u64 = SHADOW_START + 0x4000_0000;
 
-static RENUMBERS: AtomicBool = AtomicBool::new(false);
+static CHOICES: AtomicU64 = AtomicU64::new(0);
 
-/// Tells whether the program knows the realm's CPUs by numbers of their own.
-pub fn renumbers() -> bool {
-    RENUMBERS.load(Ordering::Relaxed)
+/// Returns what `crtos run` has chosen for the program.
+pub fn choices() -> Choices {
+    Choices::from_word(CHOICES.load(Ordering::Relaxed))
 }
 
 /// The start-up block.
@@ -60,7 +61,7 @@ impl Block {
         let size = environment + length(initial.environment);
         let room = Mapping::at(BLOCK, size.next_multiple_of(PAGE_SIZE as usize))?.leak();
 
-        RENUMBERS.store(call.renumbers, Ordering::Relaxed);
+        CHOICES.store(call.choices.to_word(), Ordering::Relaxed);
         let id = |kind| initial.auxiliary(kind) as u32;
         let startup = Startup {
             size: size as u32,
@@ -73,7 +74,7 @@ impl Block {
             egid: id(auxvec::AT_EGID),
             stack_limit: process::limits(linux::RLIMIT_STACK).rlim_cur,
             ignored: signals::ignored(),
-            renumbers_cpus: call.renumbers.into(),
+            choices: call.choices.to_word(),
             hwcap: initial.auxiliary(auxvec::AT_HWCAP) as u64,
             hwcap2: initial.auxiliary(auxvec::AT_HWCAP2) as u64,
             random: initial.random(),

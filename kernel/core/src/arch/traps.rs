@@ -106,6 +106,7 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         PAGE_FAULT => {
             cpu::restore_interrupts(true);
             trace::fault(context, address, error);
+            personality::page_fault();
             let cause = page_fault(UserAddr::new(address), error);
             trace::event(TRACE_FAULT_END, address, 0);
             cause

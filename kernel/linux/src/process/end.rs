@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How threads and processes end, and what is due before a return to user mode.
 //!
-//! What ends a process is only noted ([`Process::end`]). Each of its threads goes in one place,
-//! [`end_if_due`], called where a thread is about to leave the kernel and owns nothing on its
+//! What ends a process is only noted ([`super::Process::end`]). Each of its threads goes in one
+//! place, [`end_if_due`], called where a thread is about to leave the kernel and owns nothing on its
 //! kernel stack. One of them has the shadow exit, and each stays until Linux has let go of its
 //! shadow thread.
 
@@ -14,7 +14,7 @@ use crtos_channel::Operation;
 use crtos_core::{arch::UserContext, task};
 use crtos_signal::set::SIGKILL;
 
-use super::{End, Process, ThreadExt as _, UserThread, fork, spares, threads};
+use super::{End, ThreadExt as _, UserThread, fork, lapse, spares, threads};
 use crate::{
     futex,
     memory::mappings,
@@ -30,6 +30,7 @@ pub fn return_to_user(context: &mut UserContext) {
     note_if_gone();
     end_if_due();
     signal::tell_overrun();
+    lapse::tell();
     timers::look();
     signal::deliver(context);
     end_if_due();

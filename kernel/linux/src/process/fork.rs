@@ -328,6 +328,8 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     signal::copy(user, parent, wanted);
     timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
     user.process.numbering.set(parent.process.numbering.get());
+    let is_strict = parent.process.is_strict.load(Ordering::Relaxed);
+    user.process.is_strict.store(is_strict, Ordering::Relaxed);
     user.speculation.inherit(&parent.speculation);
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.get().to_le_bytes();

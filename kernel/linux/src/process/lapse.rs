@@ -1,12 +1,115 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lapses: what a real-time thread does that has no worst case. It has Linux do something, touches
-//! a page that is not there, or changes its memory.
+//! Lapses: what a real-time thread does that has no worst case. It has Linux do something, touches a
+//! page that is not there, or changes its memory.
+//!
+//! A trace records them. If the process is strict, a lapse gives the thread SIGXCPU when it returns
+//! to its program, as Xenomai's SIGDEBUG is, with the same words in `si_value`. A thread that blocks
+//! the signal, as its handler does, gets none.
 
-use crtos_abi::channel::LAPSE_MEMORY;
-use crtos_core::trace;
+use core::sync::atomic::Ordering;
+
+use crtos_abi::channel::{LAPSE_FAULT, LAPSE_MEMORY, LAPSE_REMOTE};
+use crtos_core::{
+    task::{self, Level},
+    trace,
+};
+use crtos_signal::{Info, Set, info::SI_QUEUE};
+use linux_raw_sys::general::SIGXCPU;
+
+use super::ThreadExt as _;
+use crate::{
+    abi::{Errno, SysResult},
+    signal,
+};
+
+/// prctl: whether the process is strict; 1 or 0.
+pub const PR_GET_STRICT: u32 = 0x4352_5401;
+/// prctl: makes it strict (1) or not (0).
+pub const PR_SET_STRICT: u32 = 0x4352_5402;
+
+/// In the upper half of `si_value.sival_int`, as Xenomai's `sigdebug_marker`.
+const MARKER: u32 = 0xfccf_0000;
+/// Xenomai's SIGDEBUG_MIGRATE_SYSCALL and SIGDEBUG_MIGRATE_FAULT, and a reason of our own.
+const BY_SYSCALL: u32 = 2;
+const BY_FAULT: u32 = 3;
+const BY_MEMORY: u32 = 64;
 
 /// The calling thread is about to change the memory of its program.
 #[inline]
 pub fn memory() {
     trace::lapse(LAPSE_MEMORY);
+    note(LAPSE_MEMORY);
+}
+
+/// The calling thread is about to have Linux do something.
+#[inline]
+pub fn remote() {
+    note(LAPSE_REMOTE);
+}
+
+/// The program of the calling thread has touched a page that is not there.
+#[inline]
+pub fn fault() {
+    note(LAPSE_FAULT);
+}
+
+#[inline(always)]
+fn note(kind: u32) {
+    if task::current().user().is_some_and(|user| user.process.is_strict.load(Ordering::Relaxed)) {
+        note_strict(kind);
+    }
+}
+
+/// Notes a lapse for [`tell`].
+#[cold]
+fn note_strict(kind: u32) {
+    let current = task::current();
+    if let Some(user) = current.user().filter(|user| !user.is_ending())
+        && current.effective_level() > Level::ORDINARY
+    {
+        // The first one before it returns is told of.
+        let _ = user.lapse.compare_exchange(0, kind, Ordering::Relaxed, Ordering::Relaxed);
+        current.set_attention();
+    }
+}
+
+/// The calling thread has just become a real-time one: what that took is no lapse.
+pub fn forgive() {
+    if let Some(user) = task::current().user() {
+        user.lapse.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Sends the calling thread the signal of a lapse, if there was one and it is a real-time thread
+/// still. On the way to its program.
+pub fn tell() {
+    let current = task::current();
+    let Some(user) = current.user().filter(|user| user.lapse.load(Ordering::Relaxed) != 0) else {
+        return;
+    };
+    let reason = match user.lapse.swap(0, Ordering::Relaxed) {
+        LAPSE_FAULT => BY_FAULT,
+        LAPSE_MEMORY => BY_MEMORY,
+        _ => BY_SYSCALL,
+    };
+    let is_real_time = current.effective_level() > Level::ORDINARY;
+    if is_real_time && signal::mask() & Set::of(SIGXCPU).0 == 0 {
+        let process = &user.process;
+        let info = Info::from_process(SIGXCPU, SI_QUEUE, process.pid, process.uid)
+            .with_value((MARKER | reason).into());
+        // It is not of the kind that fails.
+        let _ = signal::to_thread(user, info);
+    }
+}
+
+/// PR_GET_STRICT and PR_SET_STRICT. Linux has no such options, and says EINVAL.
+pub fn control(option: u32, argument: u64) -> SysResult {
+    let current = task::current();
+    let is_strict = &current.user().ok_or(Errno::ESRCH)?.process.is_strict;
+    match (option, argument) {
+        (PR_GET_STRICT, _) => return Ok(is_strict.load(Ordering::Relaxed).into()),
+        (PR_SET_STRICT, 0 | 1) => is_strict.store(argument == 1, Ordering::Relaxed),
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
 }

@@ -117,6 +117,8 @@ pub struct Process {
     pub account: Once<Arc<Account>>,
     /// By which numbers it knows the CPUs.
     pub numbering: Chosen,
+    /// Lapses of its real-time threads give them a signal.
+    pub is_strict: AtomicBool,
     end: SpinLock<Option<End>>,
     /// Whether `end` says something.
     ending: AtomicBool,
@@ -162,6 +164,7 @@ impl Process {
             files: Once::new(),
             account: Once::new(),
             numbering: Chosen::new(),
+            is_strict: AtomicBool::new(false),
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),
             told: AtomicBool::new(false),

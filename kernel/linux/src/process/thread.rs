@@ -64,6 +64,8 @@ pub struct UserThread {
     pub local_calls: AtomicU64,
     /// Remote system calls.
     pub remote_calls: AtomicU64,
+    /// A lapse that is to be told of, or 0; see [`super::lapse`].
+    pub lapse: AtomicU32,
     /// It called exit(2): it is to end, if the process is not.
     exits: AtomicBool,
     pub(super) status: AtomicI32,
@@ -94,6 +96,7 @@ impl UserThread {
             state: AtomicU32::new(THREAD_RUNNING),
             local_calls: AtomicU64::new(0),
             remote_calls: AtomicU64::new(0),
+            lapse: AtomicU32::new(0),
             exits: AtomicBool::new(false),
             status: AtomicI32::new(0),
         }

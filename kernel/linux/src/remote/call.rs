@@ -12,7 +12,7 @@ use super::{
 use crate::{
     abi::Errno,
     memory::shared,
-    process::{Process, ThreadExt as _, UserThread, spares},
+    process::{Process, ThreadExt as _, UserThread, lapse, spares},
 };
 
 use core::sync::atomic::Ordering;
@@ -75,6 +75,7 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     }
     // Pages that nobody uses any more; the call may need that nobody holds them.
     window::give_up();
+    lapse::remote();
     trace::remote(op, nr);
     user.remote_calls.fetch_add(1, Ordering::Relaxed);
     user.state.store(THREAD_REMOTE, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use crtos_core::{devices::ports, task};
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
     memory::user,
-    process::{End, ThreadExt as _, threads},
+    process::{End, ThreadExt as _, lapse, threads},
     remote,
     syscall::speculation,
 };
@@ -137,6 +137,7 @@ pub fn prctl(args: Args) -> SysResult {
         | prctl::PR_GET_CHILD_SUBREAPER
         | prctl::PR_SET_TIMERSLACK
         | prctl::PR_GET_TIMERSLACK => {}
+        lapse::PR_GET_STRICT | lapse::PR_SET_STRICT => return lapse::control(option, args[1]),
         prctl::PR_GET_SPECULATION_CTRL => return speculation::get(args),
         prctl::PR_SET_SPECULATION_CTRL => return speculation::set(args),
         _ => return Err(Errno::EINVAL),

@@ -16,7 +16,7 @@ use crate::{
     abi::{Args, Errno, SysResult, linux_result},
     memory::user,
     process::{
-        ThreadExt as _, UserThread,
+        ThreadExt as _, UserThread, lapse,
         scheduling::{prepare, scheduling},
         spares, threads,
     },
@@ -168,6 +168,9 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         thread.try_set_scheduling(wanted).map_err(|task::Overload| Errno::EBUSY)?;
     }
     prepare(thread);
+    if before.level <= Level::ORDINARY && thread.id == task::current().id {
+        lapse::forgive();
+    }
     Ok(0)
 }
 

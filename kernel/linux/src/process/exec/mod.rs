@@ -32,10 +32,14 @@ use crate::{
 };
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use crtos_abi::{PAGE_SIZE, UserAddr, channel::Startup};
 use crtos_channel::Operation;
-use crtos_syscalls::exec::{Facts, ImageError};
+use crtos_syscalls::{
+    choices::Choices,
+    exec::{Facts, ImageError},
+};
 use linux_raw_sys::general as linux;
 
 use self::stack::Stack;
@@ -165,9 +169,11 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
         user.process.members.lock().ended.add(before.used);
     }
     user.process.files().adopt_all();
-    if startup.renumbers_cpus == 1 {
+    let choices = Choices::from_word(startup.choices);
+    if choices.renumbers {
         user.process.numbering.set(Numbering::Realm);
     }
+    user.process.is_strict.store(choices.strict, Ordering::Relaxed);
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
     let (image, interpreter) = image::load(space, startup.executable.into(), random)?;
