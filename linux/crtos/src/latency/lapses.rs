@@ -111,7 +111,11 @@ impl Reader {
     pub fn add(&mut self, event: &Event) -> Option<Told> {
         let thread = self.0.entry(event.thread).or_default();
         match event.kind {
-            TRACE_CALL => thread.call = event.first,
+            TRACE_CALL => {
+                thread.call = event.first;
+                // Who makes a call is in no lapse: the end of what is open was lost.
+                return thread.open.take().map(|open| Told::Lapse(open.lapse));
+            }
             TRACE_LAPSE => thread.begin(event),
             TRACE_REGISTERS => thread.registers(event.first, event.second),
             TRACE_STACK => thread.stack([event.first, event.second]),

@@ -21,9 +21,10 @@ use std::{
 };
 
 use crtos_abi::{
-    channel::{TRACE_WANT_EVENTS, TRACE_WANT_LAPSES, TRACE_WANT_STACKS},
+    channel::{TRACE_CALL_END, TRACE_WANT_EVENTS, TRACE_WANT_LAPSES, TRACE_WANT_STACKS},
     ids::Tid,
 };
+use nix::libc::{SYS_clone, SYS_clone3, SYS_fork, SYS_vfork};
 use serde::Serialize;
 
 use crate::{
@@ -32,10 +33,18 @@ use crate::{
     failure::{Asked, Failure, Result},
     machine::Machine,
     text,
-    trace::{PERIOD, collect::Collector, exit_status, order::Order},
+    trace::{
+        PERIOD,
+        collect::{Collector, Event},
+        exit_status,
+        order::Order,
+    },
 };
-use lapses::{Kind, Lapse, Reader, Told};
+use lapses::{Kind, Lapse, Mapping, Reader, Told};
 use places::{Binaries, Frame, Program};
+
+/// Most files that are remembered of a thread of which it is not known yet whose it is.
+const MOST_MAPPINGS: usize = 64;
 
 /// What the command does, for the messages of failures.
 const ASKED: &str = "look for what is not real time";
@@ -154,10 +163,9 @@ impl Latency {
         let mut collector = Collector::new(&device, realm, cpus).map_err(refused)?;
         let stacks = if self.backtrace { TRACE_WANT_STACKS } else { 0 };
         device.trace(TRACE_WANT_EVENTS | TRACE_WANT_LAPSES | stacks).map_err(refused)?;
-        let mut others: HashSet<u32> = HashSet::new();
-        others.extend(device.threads(realm).map_err(refused)?.iter().map(|one| one.tid.get()));
         let mut child = self.start()?;
-        let mut account = Account { root: child.id(), others, ..Account::default() };
+        let family = Family { members: [child.id()].into(), ..Family::default() };
+        let mut account = Account { root: child.id(), family, ..Account::default() };
         let status = loop {
             collector.read().map_err(refused)?;
             account.take(&mut collector);
@@ -196,13 +204,47 @@ fn json(report: &Report) -> Result<String> {
         .map_err(|error| Failure::new(Code::Internal, "print JSON", error))
 }
 
+/// The threads of a program and of what it starts.
+#[derive(Default)]
+struct Family {
+    members: HashSet<u32>,
+    /// Whom others have started, in case that they belong to it.
+    started: BTreeMap<u32, Vec<u32>>,
+}
+
+impl Family {
+    /// Takes an event. Returns who belongs to it from now on.
+    fn add(&mut self, event: &Event) -> Vec<u32> {
+        let starts = [SYS_clone, SYS_fork, SYS_vfork, SYS_clone3].map(|call| call as u64);
+        let is_start = event.kind == TRACE_CALL_END && starts.contains(&event.first);
+        let Some(started) = u32::try_from(event.second).ok().filter(|id| is_start && *id > 0)
+        else {
+            return Vec::new();
+        };
+        if !self.members.contains(&event.thread) {
+            self.started.entry(event.thread).or_default().push(started);
+            return Vec::new();
+        }
+        let mut new = vec![started];
+        let mut next = 0;
+        while let Some(id) = new.get(next).copied() {
+            self.members.insert(id);
+            // A child may have gone ahead of its parent.
+            new.extend(self.started.remove(&id).unwrap_or_default());
+            next += 1;
+        }
+        new
+    }
+}
+
 /// Counts the lapses of a program and of what it starts.
 #[derive(Default)]
 struct Account {
     /// The program.
     root: u32,
-    /// Threads that were in the realm before.
-    others: HashSet<u32>,
+    family: Family,
+    /// What threads have mapped that do not belong to it yet.
+    strangers: BTreeMap<u32, Vec<Mapping>>,
     order: Order,
     reader: Reader,
     binaries: Binaries,
@@ -221,16 +263,30 @@ impl Account {
         let events = self.order.add(collector.events(0));
         collector.forget_before(u64::MAX);
         for event in events {
+            for new in self.family.add(&event) {
+                for mapping in self.strangers.remove(&new).unwrap_or_default() {
+                    self.map(&mapping);
+                }
+            }
             match self.reader.add(&event) {
                 Some(Told::Lapse(lapse)) => self.count(lapse),
+                Some(Told::Mapping(mapping)) if self.family.members.contains(&mapping.thread) => {
+                    self.map(&mapping);
+                }
                 Some(Told::Mapping(mapping)) => {
-                    let process = self.process(mapping.thread);
-                    let program = self.programs.entry(process).or_default();
-                    program.map(&mapping, &mut self.binaries);
+                    let known = self.strangers.entry(mapping.thread).or_default();
+                    if known.len() < MOST_MAPPINGS {
+                        known.push(mapping);
+                    }
                 }
                 None => {}
             }
         }
+    }
+
+    fn map(&mut self, mapping: &Mapping) {
+        let process = self.process(mapping.thread);
+        self.programs.entry(process).or_default().map(mapping, &mut self.binaries);
     }
 
     /// Returns the process of a thread. One that was not named yet is the first of its process.
@@ -246,9 +302,6 @@ impl Account {
     }
 
     fn count(&mut self, lapse: Lapse) {
-        if self.others.contains(&lapse.thread) {
-            return;
-        }
         let process = self.process(lapse.thread);
         let callers = self.program(process).callers(&lapse.place);
         let count = self.counts.entry((lapse.thread, lapse.kind, lapse.what, callers)).or_default();
@@ -270,6 +323,9 @@ impl Account {
         }
         let mut rows = Vec::new();
         for ((tid, kind, what, callers), count) in std::mem::take(&mut self.counts) {
+            if !self.family.members.contains(&tid) {
+                continue;
+            }
             let pid = self.process(tid);
             let program = self.program(pid);
             let frames = callers.iter().map(|address| program.frame(*address)).collect();

@@ -6,11 +6,15 @@
 //! information if it is there, else by the symbols of the file.
 
 use std::{
+    cell::OnceCell,
     collections::BTreeMap,
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     ops::Range,
-    os::unix::ffi::OsStrExt,
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -35,6 +39,10 @@ use crate::text::harmless;
 
 /// Most frames of a stack.
 const MOST_FRAMES: usize = 64;
+/// Most bytes of a file that is read.
+const MOST_BYTES: u64 = 1 << 30;
+/// The sections that the unwinder is told of.
+const SECTIONS: [&str; 4] = [".text", ".eh_frame", ".eh_frame_hdr", ".got"];
 
 /// A frame of a stack, with what is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -55,19 +63,25 @@ pub struct Frame {
 
 /// An executable or a library.
 struct Binary {
-    bytes: Rc<[u8]>,
-    loader: Option<Loader>,
-    /// Address, end and name of each function, by address.
+    /// Debug information, read when it is asked for.
+    loader: OnceCell<Option<Loader>>,
+    file: File,
+    /// Address, end and name of each function, by address. Names are as the file has them.
     symbols: Vec<(u64, u64, String)>,
     /// Offsets and addresses of the segments that are executed. A page of the file may belong to
     /// another one as well.
     segments: Vec<(Range<u64>, u64)>,
-    sections: BTreeMap<String, (Range<u64>, Range<usize>)>,
+    sections: BTreeMap<&'static str, (Range<u64>, Rc<[u8]>)>,
 }
 
 impl Binary {
     fn read(path: &Path) -> Option<Self> {
-        let bytes: Rc<[u8]> = fs::read(path).ok()?.into();
+        // What a program has mapped may be anything by now: no pipe and no device is opened.
+        let place = File::options().read(true).custom_flags(nix::libc::O_PATH).open(path).ok()?;
+        let about = place.metadata().ok()?;
+        (about.is_file() && about.len() <= MOST_BYTES).then_some(())?;
+        let file = File::open(itself(&place)).ok()?;
+        let bytes = fs::read(itself(&file)).ok()?;
         let header = FileHeader64::<LittleEndian>::parse(&*bytes).ok()?;
         let endian = header.endian().ok()?;
         let segments = header.program_headers(endian, &*bytes).ok()?;
@@ -82,12 +96,13 @@ impl Binary {
         let segments = segments.collect();
         let table = header.sections(endian, &*bytes).ok()?;
         let sections = table.iter().filter_map(|section| {
-            let name = String::from_utf8_lossy(table.section_name(endian, section).ok()?);
+            let name = table.section_name(endian, section).ok()?;
+            let name = SECTIONS.into_iter().find(|wanted| wanted.as_bytes() == name)?;
             let (address, size) = (section.sh_addr(endian), section.sh_size(endian));
             let (offset, length) = section.file_range(endian)?;
             let place = offset as usize..offset.checked_add(length)? as usize;
-            bytes.get(place.clone())?;
-            Some((name.into_owned(), (address..address.saturating_add(size), place)))
+            let contents = bytes.get(place)?.into();
+            Some((name, (address..address.saturating_add(size), contents)))
         });
         let sections = sections.collect();
         let mut symbols = Vec::new();
@@ -98,14 +113,13 @@ impl Binary {
             });
             symbols.extend(functions.filter_map(|symbol| {
                 let name = symbol.name(endian, table.strings()).ok()?;
-                let name = addr2line::demangle_auto(String::from_utf8_lossy(name), None);
+                let name = String::from_utf8_lossy(name).into_owned();
                 let start = symbol.st_value(endian);
-                Some((start, start.saturating_add(symbol.st_size(endian)), name.into_owned()))
+                Some((start, start.saturating_add(symbol.st_size(endian)), name))
             }));
         }
         symbols.sort();
-        let loader = Loader::new(path).ok();
-        Some(Self { bytes, loader, symbols, segments, sections })
+        Some(Self { loader: OnceCell::new(), file, symbols, segments, sections })
     }
 
     /// Returns the address in the file of what lies at an offset of it.
@@ -118,9 +132,7 @@ impl Binary {
 
     fn section(&self, name: &str) -> (Option<Range<u64>>, Option<Rc<[u8]>>) {
         match self.sections.get(name) {
-            Some((addresses, place)) => {
-                (Some(addresses.clone()), self.bytes.get(place.clone()).map(Rc::from))
-            }
+            Some((addresses, contents)) => (Some(addresses.clone()), Some(contents.clone())),
             None => (None, None),
         }
     }
@@ -149,8 +161,18 @@ impl Binary {
         let behind = self.symbols.partition_point(|(start, ..)| *start <= address);
         let mut candidates = self.symbols[..behind].iter().rev().take(8);
         let found = candidates.find(|(_, end, _)| address < *end)?;
-        Some(harmless(found.2.as_bytes()))
+        let name = addr2line::demangle_auto(found.2.as_str().into(), None);
+        Some(harmless(name.as_bytes()))
     }
+
+    fn loader(&self) -> Option<&Loader> {
+        self.loader.get_or_init(|| Loader::new(itself(&self.file)).ok()).as_ref()
+    }
+}
+
+/// The path of a file that is open, wherever it is now.
+fn itself(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// Where a file lies in a program.
@@ -227,7 +249,7 @@ impl Program {
         };
         let Some(binary) = &placed.binary else { return frame };
         frame.function = binary.function(offset);
-        let frames = binary.loader.as_ref().and_then(|loader| loader.find_frames(offset).ok());
+        let frames = binary.loader().and_then(|loader| loader.find_frames(offset).ok());
         if let Some(source) = frames.and_then(|mut frames| frames.next().ok().flatten()) {
             let name = source.function.as_ref().and_then(|name| name.demangle().ok());
             frame.function = name.map(|name| harmless(name.as_bytes())).or(frame.function);
