@@ -157,13 +157,18 @@ fn pack(name: &str, time: u64, parts: &[(&str, Vec<u8>)]) -> io::Result<Vec<u8>>
     archive.into_inner()?.finish()
 }
 
-/// Writes the file, which only this user may read; nothing is left of one that does not fit.
+/// Writes the file, which only this user may read. One that was there before is replaced when all
+/// is written; nothing is left of one that does not fit. What is no file is written to.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = fs::File::options();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(bytes).inspect_err(|_| {
-        if file.metadata().is_ok_and(|about| about.is_file()) {
-            let _ = fs::remove_file(path);
-        }
+    if fs::symlink_metadata(path).is_ok_and(|about| !about.is_file() && !about.is_symlink()) {
+        return fs::File::options().write(true).open(path)?.write_all(bytes);
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    let new = Path::new(&new);
+    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(new)?;
+    let done = file.write_all(bytes).and_then(|()| fs::rename(new, path));
+    done.inspect_err(|_| {
+        let _ = fs::remove_file(new);
     })
 }
