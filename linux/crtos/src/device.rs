@@ -75,7 +75,9 @@ impl Refusal {
                 reason: errno.desc().into(),
                 code: match errno {
                     Errno::EINTR => Code::Interrupted,
-                    _ => Code::BadCall,
+                    Errno::ENOMEM => Code::OutOfMemory,
+                    Errno::EINVAL | Errno::EFAULT | Errno::ENOTTY => Code::BadCall,
+                    _ => Code::System,
                 },
             },
             None => Self { errno, reason: words.into(), code: Code::BadCall },
@@ -236,24 +238,17 @@ impl Device {
     /// Opens the device for a command that gets along with a module of any version; says what to do
     /// when there is none.
     pub fn require_any(asked: &str) -> Result<Self> {
-        Self::open().map_err(|error| {
-            let failure = match error.kind() {
-                io::ErrorKind::NotFound if Machine::here().module_loaded("crtos") => {
-                    let reason = format!("the module is loaded, and there is no {PATH}");
-                    return Failure::new(Code::DeviceMissing, asked, reason);
-                }
-                io::ErrorKind::NotFound => return not_up(asked),
-                io::ErrorKind::PermissionDenied => {
-                    return Failure::new(
-                        Code::DeviceAccess,
-                        asked,
-                        format!("no permission to use {PATH}"),
-                    )
-                    .remedy(way_in(&Machine::here()));
-                }
-                _ => Failure::io(format!("{asked}: open {PATH}"), &error),
-            };
-            failure.remedy("run it as root")
+        Self::open().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if Machine::here().module_loaded("crtos") => {
+                let reason = format!("the module is loaded, and there is no {PATH}");
+                Failure::new(Code::DeviceMissing, asked, reason)
+            }
+            io::ErrorKind::NotFound => not_up(asked),
+            io::ErrorKind::PermissionDenied => {
+                Failure::new(Code::DeviceAccess, asked, format!("no permission to use {PATH}"))
+                    .remedy(way_in(&Machine::here()))
+            }
+            _ => Failure::io(format!("{asked}: open {PATH}"), &error),
         })
     }
 

@@ -44,7 +44,7 @@ impl Down {
     /// Runs the command.
     pub fn run(self) -> Result<()> {
         let machine = Machine::here();
-        let loaded = machine.exists(device::PATH);
+        let loaded = machine.module_loaded("crtos");
         let was_up = loaded && self.take_down(&machine)?;
         match (self.unload, loaded) {
             (true, true) => unload(),

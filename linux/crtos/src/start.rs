@@ -23,7 +23,7 @@ use crtos_abi::{
 use crate::{
     code::Code,
     cpulist::CpuList,
-    device::{self, Device},
+    device::Device,
     failure::{Failure, Result},
     install,
     loader::{CellFacts, Loadable},
@@ -88,6 +88,15 @@ pub fn step(text: &str) {
 /// before takes its place as long as nothing is up.
 pub fn open_device(machine: &Machine, asked: &str) -> Result<Device> {
     if gives_way(machine) {
+        let links = std::fs::read_dir(machine.path("/dev/crtos-shm"));
+        if links.is_ok_and(|mut links| links.next().is_some()) {
+            return Err(Failure::new(
+                Code::ModuleBusy,
+                asked,
+                "the loaded module was installed before this one, and has links",
+            )
+            .remedy("`crtos link list`, destroy them, then call the command again"));
+        }
         step("removing the module that was installed before");
         unload_module().map_err(|reason| {
             let reason = format!("the loaded module was installed before this one: {reason}");
@@ -95,7 +104,7 @@ pub fn open_device(machine: &Machine, asked: &str) -> Result<Device> {
                 .remedy("end what uses it, then `crtos down --unload`")
         })?;
     }
-    if !machine.exists(device::PATH) {
+    if !machine.module_loaded("crtos") {
         step("loading the module");
         load_module(machine, asked)?;
     }

@@ -21,8 +21,13 @@ pub fn warn(what: &str, remedy: &str) {
 pub fn harmless(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
-        .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
+        .map(|c| if c.is_control() && c != '\t' || reorders(c) { '\u{fffd}' } else { c })
         .collect()
+}
+
+/// Whether a character has a terminal show others in another order.
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns the text of a field that is padded with zeros.

@@ -367,7 +367,7 @@ impl Up {
     }
 
     fn rehearse(mut self, machine: &Machine, split: Split) -> Result<()> {
-        let device = match machine.exists(device::PATH) && !start::gives_way(machine) {
+        let device = match machine.module_loaded("crtos") && !start::gives_way(machine) {
             true => Some(Device::require(ASKED)?),
             false => None,
         };
