@@ -310,7 +310,7 @@ pub const TABLE: &[Row] = &[
         "prctl",
         Dual(Prctl),
         POINTERS | HERITAGE,
-        "names, parent death signal, dumpable, capabilities, no_new_privs, child subreaper, timer slack, speculation; other options are EINVAL",
+        "names, parent death signal, dumpable, capabilities, no_new_privs, child subreaper, timer slack, speculation, crtos' own two; other options are EINVAL",
     ),
     row(
         158,

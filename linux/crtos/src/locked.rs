@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What to do about watchdogs that run.
-pub const STOP_WATCHDOGS: &str = "have nobody feed it: `RuntimeWatchdogSec=0` in systemd's system.conf, stop the service `watchdog`";
+pub const STOP_WATCHDOGS: &str = "have nobody feed it: `RuntimeWatchdogSec=0` in systemd's system.conf and `systemctl daemon-reexec`, stop the service `watchdog`";
 /// What to do about ways that stay open.
 pub const REMEDY: &str = "none is known; see docs/security.md for what a locked realm withstands";
 
