@@ -28,7 +28,7 @@ explained 'a module for another kernel' module-build 'it was built for another k
 head -c 4096 away.ko >"$module"
 explained 'a module that is cut off' module-build 'it was built for another kernel' "${up[@]}"
 LC_ALL=C sed -E 's/interface=[0-9]+/interface=9/' away.ko >"$module"
-found 'a module of another version' module-missing 'has version 9, this command'
+found 'a module of another version' parts-differ 'has version 9, this command'
 cp away.ko "$module"
 
 # The other parts.

@@ -100,22 +100,38 @@ struct Probe<'a> {
 }
 
 /// What was found, and the remedy if there is something to do.
-type Finding = (Verdict, String, Option<String>);
+struct Finding {
+    verdict: Verdict,
+    found: String,
+    remedy: Option<String>,
+    /// The code of what is wrong, if it is another one than that of the requirement.
+    code: Option<Code>,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict, found: found.into(), remedy: Some(remedy.into()), code: None }
+    }
+
+    fn code(self, code: Code) -> Self {
+        Self { code: Some(code), ..self }
+    }
+}
 
 fn ok(found: impl Into<String>) -> Finding {
-    (Verdict::Ok, found.into(), None)
+    Finding { verdict: Verdict::Ok, found: found.into(), remedy: None, code: None }
 }
 
 fn note(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    (Verdict::Note, found.into(), Some(remedy.into()))
+    Finding::new(Verdict::Note, found, remedy)
 }
 
 fn unknown(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    (Verdict::Unknown, found.into(), Some(remedy.into()))
+    Finding::new(Verdict::Unknown, found, remedy)
 }
 
 fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    (Verdict::Missing, found.into(), Some(remedy.into()))
+    Finding::new(Verdict::Missing, found, remedy)
 }
 
 /// A requirement: its name, the code of what is wrong, why it matters, the function that checks it.
@@ -290,8 +306,8 @@ impl Check {
 
 fn examine(probe: &Probe<'_>) -> Vec<Requirement> {
     let requirement = |&(name, code, why, look): &Entry| {
-        let (verdict, found, remedy) = look(probe);
-        Requirement { name, verdict, code: code.name(), found, why, remedy }
+        let Finding { verdict, found, remedy, code: other } = look(probe);
+        Requirement { name, verdict, code: other.unwrap_or(code).name(), found, why, remedy }
     };
     REQUIREMENTS.iter().map(requirement).collect()
 }
@@ -395,7 +411,8 @@ fn is_amd(machine: &Machine) -> bool {
 
 /// What would follow from the lack of the right processor is no finding of its own.
 fn not_looked_at() -> Finding {
-    (Verdict::Unknown, "not looked at: see `processor`".into(), None)
+    let found = "not looked at: see `processor`".into();
+    Finding { verdict: Verdict::Unknown, found, remedy: None, code: None }
 }
 
 fn processor(probe: &Probe<'_>) -> Finding {
@@ -608,9 +625,9 @@ fn hotplug(probe: &Probe<'_>) -> Finding {
     match requirements::cpus(machine, &candidates, &taken) {
         Ok(()) => ok(format!("{} can be taken", candidates.named())),
         Err(failure) => {
-            let found = failure.sentence();
+            let (found, code) = (failure.sentence(), failure.code());
             let (_, remedy) = failure.explained();
-            missing(found, remedy)
+            missing(found, remedy).code(code)
         }
     }
 }
@@ -685,7 +702,8 @@ fn module(probe: &Probe<'_>) -> Finding {
                 _ if !built.is_empty() && built != release => missing(
                     format!("{} is built for Linux {built}", path.display()),
                     install::build_module(&release),
-                ),
+                )
+                .code(Code::ModuleBuild),
                 what => told(what, &path),
             }
         }
@@ -705,7 +723,8 @@ fn loaded(probe: &Probe<'_>) -> Finding {
         Some(info) => missing(
             format!("version {}, this command has {ABI_VERSION}", info.abi_version),
             device::OTHER_VERSION,
-        ),
+        )
+        .code(Code::PartsDiffer),
         None if probe.machine.module_loaded("crtos") => unknown(
             "loaded; this user may not use it",
             "run this as root or as a member of the group `crtos`",
@@ -723,7 +742,8 @@ fn told(what: Told, path: &Path) -> Finding {
         Told::Abi(version) if version != ABI_VERSION => missing(
             format!("{path} has version {version}, this command {ABI_VERSION}"),
             "install all parts from the same build",
-        ),
+        )
+        .code(Code::PartsDiffer),
         _ => ok(path.to_string()),
     }
 }

@@ -64,9 +64,14 @@ impl Failure {
     }
 
     /// Sets another code.
-    pub fn code(mut self, code: Code) -> Self {
+    pub fn with_code(mut self, code: Code) -> Self {
         self.code = code;
         self
+    }
+
+    /// Returns under which name the documentation explains it.
+    pub fn code(&self) -> Code {
+        self.code
     }
 
     /// Says what the user can do in this case.

@@ -178,9 +178,9 @@ pub fn image(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         let failure = Failure::io(format!("load {}", path.display()), &error);
         match path == install::kernel() {
-            true => {
-                failure.code(Code::PartDamaged).remedy("reinstall crtos; this file is part of it")
-            }
+            true => failure
+                .with_code(Code::PartDamaged)
+                .remedy("reinstall crtos; this file is part of it"),
             false => failure,
         }
     })
