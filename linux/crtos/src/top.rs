@@ -79,11 +79,11 @@ pub struct Top {
     json: bool,
 }
 
-/// Reads the time between tables: more often would keep a CPU of Linux busy.
+/// Reads the time between tables. The kernel tells of threads four times a second.
 fn delay(text: &str) -> std::result::Result<Duration, String> {
-    seconds(text).and_then(|delay| match delay >= Duration::from_millis(100) {
+    seconds(text).and_then(|delay| match delay >= Duration::from_millis(500) {
         true => Ok(delay),
-        false => Err("at least 0.1 seconds".into()),
+        false => Err("at least 0.5 seconds".into()),
     })
 }
 
@@ -309,8 +309,15 @@ impl Page {
         let traced = |cpu: RealmCpu| {
             events.map(|events| events.cpus.get(&cpu.get()).copied().unwrap_or_default())
         };
-        let is_current = |thread: &&Thread| {
-            thread.state == 'R' && thread.cpu.is_some_and(|cpu| rank(cpu) == 1 + thread.priority)
+        // Who has the CPU, unless several threads of its priority are ready.
+        let current = |cpu: RealmCpu| {
+            let mut candidates = now.threads.iter().filter(|thread| {
+                thread.state == 'R' && thread.cpu == Some(cpu) && rank(cpu) == 1 + thread.priority
+            });
+            candidates.next().filter(|_| candidates.next().is_none())
+        };
+        let is_current = |thread: &Thread| {
+            thread.cpu.and_then(current).is_some_and(|current| current.tid == thread.tid)
         };
         let cpu_row = |(cpu, number): (RealmCpu, u32)| {
             let at = |sample: &Sample| sample.counters.idle.get(cpu.get()).copied();
@@ -325,11 +332,10 @@ impl Page {
             let doorbells = |sample: &Sample| {
                 sample.counters.doorbells_taken.get(cpu.get()).copied().unwrap_or(0)
             };
-            let mut current = now.threads.iter().filter(is_current);
             CpuRow {
                 cpu: number,
                 busy_percent: busy,
-                tid: current.find(|thread| thread.cpu == Some(cpu)).map(|one| one.tid.get()),
+                tid: current(cpu).map(|one| one.tid.get()),
                 doorbells: rate(doorbells(now).saturating_sub(doorbells(before))),
                 latency_ns: traced(cpu).map(|traced| traced.latency),
                 interrupts: traced(cpu).map(|traced| rate(traced.interrupts)),
@@ -339,7 +345,7 @@ impl Page {
             let old = before.thread(thread.tid);
             let more = |of: fn(&Thread) -> u64| of(thread).saturating_sub(old.map_or(0, of));
             let time = thread.time.saturating_sub(old.map_or(Duration::ZERO, |old| old.time));
-            let stays = old.is_some() && more(|one| one.switches) == 0 && is_current(&thread);
+            let stays = old.is_some() && more(|one| one.switches) == 0 && is_current(thread);
             let cpu_percent = if stays { 100.0 } else { percent(time, passed) };
             ThreadRow {
                 pid: thread.pid.get(),
