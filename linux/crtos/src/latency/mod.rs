@@ -16,7 +16,10 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::sleep,
 };
 
@@ -24,7 +27,11 @@ use crtos_abi::{
     channel::{TRACE_CALL_END, TRACE_WANT_EVENTS, TRACE_WANT_LAPSES, TRACE_WANT_STACKS},
     ids::Tid,
 };
-use nix::libc::{SYS_clone, SYS_clone3, SYS_fork, SYS_vfork};
+use nix::{
+    libc::{SYS_clone, SYS_clone3, SYS_fork, SYS_vfork},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde::Serialize;
 
 use crate::{
@@ -154,11 +161,14 @@ impl Latency {
         if let Some(path) = &self.output {
             fs::write(path, "").asked(format!("write {}", path.display()))?;
         }
-        // Ctrl-C ends the program; this command then reports.
+        // Ctrl-C and SIGTERM end the program; this command then reports.
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
             signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
                 .map_err(|error| Failure::io(ASKED, &error))?;
         }
+        let stop = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())
+            .map_err(|error| Failure::io(ASKED, &error))?;
         let refused = |refusal: Refusal| refusal.asked(ASKED);
         let mut collector = Collector::new(&device, realm, cpus).map_err(refused)?;
         let stacks = if self.backtrace { TRACE_WANT_STACKS } else { 0 };
@@ -171,6 +181,10 @@ impl Latency {
             account.take(&mut collector);
             if let Some(ended) = child.try_wait().map_err(|error| Failure::io(ASKED, &error))? {
                 break exit_status(ended);
+            }
+            if stop.swap(false, Ordering::Relaxed) {
+                // It is reported when the program has ended.
+                let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
             }
             sleep(PERIOD);
         };
