@@ -111,7 +111,7 @@ sleep 1
 kill -0 $victim 2>/dev/null || fail 'the root of a user namespace ended a program of root'
 member unshare --map-root-user --pid --fork crtos run -- busybox true >refused &&
 	fail 'a program in a pid namespace'
-grep -q 'no permission' refused || fail "in a pid namespace: $(cat refused)"
+grep -q 'explain pid-namespace' refused || fail "in a pid namespace: $(cat refused)"
 kill $victim
 wait
 
