@@ -6,7 +6,6 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
-# shared: yes
 # devices: yes
 # packages: tcpdump,ethtool,python3-minimal
 # uses: net shown
