@@ -428,7 +428,8 @@ int crtos_platform_add(struct crtos_file *file, const struct crtos_cell *cell, c
 				    cell->name);
 	found = bus_find_device_by_name(&platform_bus_type, NULL, name);
 	if (!found)
-		return crtos_refuse(file, -ENODEV, "[device-absent] there is no platform device '%s'", name);
+		return crtos_refuse(file, -ENODEV,
+				"[device-absent] there is no platform device '%s'", name);
 	dev = to_platform_device(found);
 	error = check_device(file, dev);
 	list_for_each_entry(platform, &platforms, link)
@@ -457,7 +458,8 @@ int crtos_platform_remove(struct crtos_file *file, u32 cell, const char *name)
 	list_for_each_entry(platform, &platforms, link)
 		if (platform->window.cell == cell && !strcmp(dev_name(&platform->dev->dev), name))
 			return return_platform(file, platform, false);
-	return crtos_refuse(file, -ENODEV, "[device-absent] the cell has no platform device '%s'", name);
+	return crtos_refuse(file, -ENODEV,
+			"[device-absent] the cell has no platform device '%s'", name);
 }
 
 /**

@@ -93,7 +93,8 @@ int crtos_uio_register(struct crtos_file *file, struct device *dev,
 	describe_maps(&uio->info, resource, count);
 	error = register_device(THIS_MODULE, dev, &uio->info);
 	if (error) {
-		crtos_refuse(file, error, "[driver-missing] Linux's UIO does not take %s", dev_name(dev));
+		crtos_refuse(file, error,
+				"[driver-missing] Linux's UIO does not take %s", dev_name(dev));
 		goto out_symbols;
 	}
 	symbol_put(__uio_register_device);

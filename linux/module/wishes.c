@@ -243,7 +243,8 @@ static int refuse_used(struct crtos_file *file, const char *name,
 		length += scnprintf(users + length, sizeof(users) - length, "%s%d (%s)",
 				    i ? ", " : "", pid, command);
 	}
-	return crtos_refuse(file, -EBUSY, "[device-in-use] programs of the realm have %s open: %s", name,
+	return crtos_refuse(file, -EBUSY,
+			"[device-in-use] programs of the realm have %s open: %s", name,
 			    count ? users : "they have just ended, try again");
 }
 

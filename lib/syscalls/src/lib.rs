@@ -7,8 +7,8 @@
 //!
 //! Beside the table lie formats of Linux that calls need and that need no hardware: executables
 //! ([`exec`]), scripts ([`script`]), `struct sched_attr` ([`sched`]), lists of CPUs ([`cpulist`]),
-//! files about CPUs ([`topology`]), structures that programs pass ([`structs`]), and what `crtos run`
-//! chooses for a program ([`choices`]).
+//! files about CPUs ([`topology`]), structures that programs pass ([`structs`]), and what
+//! `crtos run` chooses for a program ([`choices`]).
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

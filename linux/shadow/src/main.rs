@@ -7,8 +7,8 @@
 //!
 //! `crtos run` starts it as `shadow FD_DEVICE FD_EXECUTABLE PATH ARG0 ARG1…` with the program's
 //! environment. The first word also says what was chosen for the program
-//! ([`crtos_syscalls::choices`]). `FD_DEVICE` is an open `/dev/crtos` that belongs to this process alone,
-//! `FD_EXECUTABLE` the program open for reading, `PATH` the name it was executed by (AT_EXECFN).
+//! ([`crtos_syscalls::choices`]). `FD_DEVICE` is an open `/dev/crtos` that belongs to this process
+//! alone, `FD_EXECUTABLE` the program open for reading, `PATH` the name it was executed by (AT_EXECFN).
 //! Other descriptors, signal dispositions, mask and limits are what the program is to inherit. On
 //! failure it says why on stderr and exits with 126.
 //!

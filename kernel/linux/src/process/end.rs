@@ -2,8 +2,8 @@
 //! How threads and processes end, and what is due before a return to user mode.
 //!
 //! What ends a process is only noted ([`super::Process::end`]). Each of its threads goes in one
-//! place, [`end_if_due`], called where a thread is about to leave the kernel and owns nothing on its
-//! kernel stack. One of them has the shadow exit, and each stays until Linux has let go of its
+//! place, [`end_if_due`], called where a thread is about to leave the kernel and owns nothing on
+//! its kernel stack. One of them has the shadow exit, and each stays until Linux has let go of its
 //! shadow thread.
 
 use alloc::sync::Arc;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lapses: what a real-time thread does that has no worst case. It has Linux do something, touches a
-//! page that is not there, or changes its memory.
+//! Lapses: what a real-time thread does that has no worst case. It has Linux do something, touches
+//! a page that is not there, or changes its memory.
 //!
 //! A trace records them. If the process is strict, a lapse gives the thread SIGXCPU when it returns
-//! to its program, as Xenomai's SIGDEBUG is, with the same words in `si_value`. A thread that blocks
-//! the signal, as its handler does, gets none.
+//! to its program, as Xenomai's SIGDEBUG is, with the same words in `si_value`. A thread that
+//! blocks the signal, as its handler does, gets none.
 
 use core::sync::atomic::Ordering;
 
