@@ -50,7 +50,7 @@ fn mistakes_are_explained_with_status_2() {
         (&["cell", "create", "a", "--cpus", "1", "--memory", "16"], "write `16M` for MiB"),
         (&["up", "--cpus", "1", "--memory", "1G", "--port", "70000"], "no number, or too large"),
         (&["trace", "--when-later-than", "20"], "is no time; write one like 20us"),
-        (&["top", "--delay", "0"], "at least 0.1 seconds"),
+        (&["top", "--delay", "0"], "at least 0.5 seconds"),
         (&["latency"], "PROGRAM"),
         (&["stats", "--json", "--prometheus"], "cannot be used with"),
         (&["log", "--kernel", "--hypervisor"], "cannot be used with"),
