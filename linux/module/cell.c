@@ -455,7 +455,7 @@ int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *us
 		return -ENOENT;
 	if (cell_runs(cell))
 		return crtos_refuse(file, -EBUSY,
-				"[cell-state] cell '%s' runs: stop it first", cell->name);
+				    "[cell-state] cell '%s' runs: stop it first", cell->name);
 	if (crtos_cell_state(cell) != CRTOS_CELL_CREATED)
 		return crtos_refuse(file, -EBUSY, "[cell-state] cell '%s' has run: load it anew first",
 				    cell->name);

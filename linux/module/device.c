@@ -72,7 +72,8 @@ int crtos_refuse_hv(struct crtos_file *file, s64 result, const char *what)
 
 	if (result < 0 && -result < ARRAY_SIZE(errors))
 		return crtos_refuse(file, errors[-result].error,
-				    "[hypervisor-refuses] the hypervisor does not %s: %s", what, errors[-result].text);
+				    "[hypervisor-refuses] the hypervisor does not %s: %s",
+				    what, errors[-result].text);
 	return crtos_refuse(file, -EIO, "[hypervisor-refuses] the hypervisor does not %s: unknown result %lld",
 			    what, result);
 }

@@ -64,18 +64,24 @@ static const struct launch_error *launch_error(s64 error)
 			"it has no SVM: this needs an AMD processor with virtualization" },
 		[-CRTOS_LAUNCH_DISABLED_BY_FIRMWARE] = { "svm-disabled",
 			"the firmware disabled SVM: enable it in the firmware's setup" },
-		[-CRTOS_LAUNCH_IN_USE] = { "other-hypervisor",
-			"another hypervisor uses SVM: end its guests and unload it (modprobe -r kvm_amd)" },
+		[-CRTOS_LAUNCH_IN_USE] = {
+			"other-hypervisor",
+			"another hypervisor uses SVM: end its guests and unload it (modprobe -r kvm_amd)",
+		},
 		[-CRTOS_LAUNCH_NO_NESTED_PAGING] = { "nested-paging",
 			"it has no nested paging: this needs a newer processor" },
 		[-CRTOS_LAUNCH_VERSION] = { "parts-differ",
 			"image and module speak different versions: install both from one build" },
 		[-CRTOS_LAUNCH_NO_MEMORY] = { "launch-refused",
 			"the hypervisor's memory does not suffice for this machine" },
-		[-CRTOS_LAUNCH_BAD_INFO] = { "launch-refused",
-			"it does not understand this machine: please report that with the hypervisor's log" },
-		[-CRTOS_LAUNCH_MEMORY_ENCRYPTION] = { "memory-encryption",
-			"memory encryption is on, which gives all memory a second address: disable SME (SMEE) in the firmware's setup" },
+		[-CRTOS_LAUNCH_BAD_INFO] = {
+			"launch-refused",
+			"it does not understand this machine: please report that with the hypervisor's log",
+		},
+		[-CRTOS_LAUNCH_MEMORY_ENCRYPTION] = {
+			"memory-encryption",
+			"memory encryption is on, which gives all memory a second address: disable SME (SMEE) in the firmware's setup",
+		},
 	};
 
 	if (error < 0 && -error < ARRAY_SIZE(errors) && errors[-error].text)

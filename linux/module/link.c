@@ -309,7 +309,8 @@ static struct crtos_shm *need(struct crtos_file *file, const u8 *name)
 
 	if (!link)
 		crtos_refuse(file, -ENOENT,
-			     "[link-unknown] there is no link '%.31s': `crtos link create` makes one", name);
+			     "[link-unknown] there is no link '%.31s': `crtos link create` makes one",
+			     name);
 	return link;
 }
 

@@ -735,7 +735,7 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
 		owned = find_owned(members.dev[i]);
 		if (owned)
 			error = crtos_refuse(file, -EBUSY,
-					"[device-taken] cell %u has %s already", owned->cell,
+					     "[device-taken] cell %u has %s already", owned->cell,
 					     pci_name(members.dev[i]));
 		else if (i)
 			error = check_sibling(file, dev, members.dev[i]);

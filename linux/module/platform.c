@@ -429,7 +429,7 @@ int crtos_platform_add(struct crtos_file *file, const struct crtos_cell *cell, c
 	found = bus_find_device_by_name(&platform_bus_type, NULL, name);
 	if (!found)
 		return crtos_refuse(file, -ENODEV,
-				"[device-absent] there is no platform device '%s'", name);
+				    "[device-absent] there is no platform device '%s'", name);
 	dev = to_platform_device(found);
 	error = check_device(file, dev);
 	list_for_each_entry(platform, &platforms, link)
@@ -459,7 +459,7 @@ int crtos_platform_remove(struct crtos_file *file, u32 cell, const char *name)
 		if (platform->window.cell == cell && !strcmp(dev_name(&platform->dev->dev), name))
 			return return_platform(file, platform, false);
 	return crtos_refuse(file, -ENODEV,
-			"[device-absent] the cell has no platform device '%s'", name);
+			    "[device-absent] the cell has no platform device '%s'", name);
 }
 
 /**

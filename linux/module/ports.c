@@ -91,7 +91,7 @@ static int take_range(struct crtos_file *file, const char *text, struct resource
 
 	if (sscanf(text, "%x-%x%c", &first, &last, &end) != 2 || first > last || last > U16_MAX)
 		return crtos_refuse(file, -EINVAL,
-				"[bad-ports] '%s' is no range of I/O ports", text);
+				    "[bad-ports] '%s' is no range of I/O ports", text);
 	*ports = request_region(first, last - first + 1, "crtos");
 	if (*ports)
 		return 0;
@@ -256,7 +256,7 @@ int crtos_ports_add(struct crtos_file *file, const struct crtos_cell *cell, cons
 				    cell->name);
 	if (strscpy(ports, name, sizeof(ports)) < 0 || strchr(ports, '+'))
 		return crtos_refuse(file, -EINVAL,
-				"[bad-ports] '%s' is no range of I/O ports", name);
+				    "[bad-ports] '%s' is no range of I/O ports", name);
 	return add(file, cell->number, name, "", ports, 0);
 }
 
@@ -289,7 +289,7 @@ int crtos_described_add(struct crtos_file *file, const struct crtos_cell *cell,
 		return there->number;
 	if (there)
 		return crtos_refuse(file, -EEXIST,
-				"[device-taken] the realm has '%s' already", fields.name);
+				    "[device-taken] the realm has '%s' already", fields.name);
 	return add(file, cell->number, fields.name, description, fields.ports,
 		   interrupts ? fields.line : 0);
 }
@@ -331,7 +331,7 @@ int crtos_ports_remove(struct crtos_file *file, u32 cell, const char *name, bool
 	if (range)
 		return return_range(file, range, false);
 	return crtos_refuse(file, -ENODEV,
-			"[device-absent] the realm got no '%s' while it ran", name);
+			    "[device-absent] the realm got no '%s' while it ran", name);
 }
 
 /**

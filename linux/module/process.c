@@ -264,7 +264,8 @@ static int refuse_thread(struct crtos_file *file, int error)
 {
 	if (error == -EAGAIN)
 		return crtos_refuse(file, error,
-				    "[threads-used-up] the realm has %u threads, and that is the most", CRTOS_SLOTS);
+				    "[threads-used-up] the realm has %u threads, and that is the most",
+				    CRTOS_SLOTS);
 	if (error == -EDQUOT)
 		return crtos_refuse(file, -EAGAIN,
 				    "[threads-used-up] the user has as many threads in the realm as are free, and that is their share: end some");

@@ -94,7 +94,7 @@ int crtos_uio_register(struct crtos_file *file, struct device *dev,
 	error = register_device(THIS_MODULE, dev, &uio->info);
 	if (error) {
 		crtos_refuse(file, error,
-				"[driver-missing] Linux's UIO does not take %s", dev_name(dev));
+			     "[driver-missing] Linux's UIO does not take %s", dev_name(dev));
 		goto out_symbols;
 	}
 	symbol_put(__uio_register_device);

@@ -54,13 +54,13 @@ static int find_number(struct crtos_file *file, struct crtos_vfio *vfio)
 	error = kern_path(name, LOOKUP_FOLLOW, &path);
 	if (error)
 		return crtos_refuse(file, error,
-				"[driver-missing] there is no %s, by which programs find %s", name,
-				    pci_name(vfio->dev));
+				    "[driver-missing] there is no %s, by which programs find %s",
+				    name, pci_name(vfio->dev));
 	if (S_ISCHR(d_inode(path.dentry)->i_mode))
 		vfio->number = d_inode(path.dentry)->i_rdev;
 	else
 		error = crtos_refuse(file, -ENODEV,
-				"[driver-missing] %s is not a group of VFIO", name);
+				     "[driver-missing] %s is not a group of VFIO", name);
 	path_put(&path);
 	return error;
 }
@@ -108,7 +108,7 @@ int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
 	vfio->group = iommu_group_get(&dev->dev);
 	if (!vfio->group) {
 		error = crtos_refuse(file, -ENODEV,
-				"[driver-missing] %s is in no group", pci_name(dev));
+				     "[driver-missing] %s is in no group", pci_name(dev));
 		goto out_free;
 	}
 	error = find_number(file, vfio);

@@ -244,7 +244,7 @@ static int refuse_used(struct crtos_file *file, const char *name,
 				    i ? ", " : "", pid, command);
 	}
 	return crtos_refuse(file, -EBUSY,
-			"[device-in-use] programs of the realm have %s open: %s", name,
+			    "[device-in-use] programs of the realm have %s open: %s", name,
 			    count ? users : "they have just ended, try again");
 }
 
