@@ -75,6 +75,13 @@ pub struct Notices {
     pub leaving: bool,
 }
 
+impl Notices {
+    /// Whether the shadow thread ends, or has ended.
+    pub fn tell_of_end(&self) -> bool {
+        self.gone || self.leaving
+    }
+}
+
 impl Channel {
     /// The channel at `base`.
     ///

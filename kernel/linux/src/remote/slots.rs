@@ -38,7 +38,7 @@ pub fn take(channel: Channel, slot: Slot) {
         Some(owner) => {
             let notices = channel.notices(slot);
             let is_own = is_own(owner, slot);
-            if is_own && (notices.gone || notices.leaving || notices.stopped) {
+            if is_own && (notices.tell_of_end() || notices.stopped) {
                 owner.set_attention();
             }
             if !notices.signal {
@@ -115,7 +115,7 @@ pub fn collect_signal(slot: Slot) -> Option<Sent> {
 pub fn has_notice(slot: Slot) -> bool {
     channel().is_some_and(|channel| {
         let notices = channel.notices(slot);
-        notices.gone || notices.leaving || notices.signal
+        notices.tell_of_end() || notices.signal
     })
 }
 
@@ -175,7 +175,7 @@ pub fn set_owner(slot: Slot, thread: Arc<Thread>) {
     }
     replies::set_urgent(slot, thread.effective_level() > Level::ORDINARY);
     let notices = channel().map(|channel| channel.notices(slot)).unwrap_or_default();
-    if notices.gone || notices.leaving {
+    if notices.tell_of_end() {
         thread.set_attention();
     }
     thread.wake();
