@@ -8,9 +8,9 @@
 //! `crtos run` starts it as `shadow FD_DEVICE FD_EXECUTABLE PATH ARG0 ARG1…` with the program's
 //! environment. The first word also says what was chosen for the program
 //! ([`crtos_syscalls::choices`]). `FD_DEVICE` is an open `/dev/crtos` that belongs to this process
-//! alone, `FD_EXECUTABLE` the program open for reading, `PATH` the name it was executed by (AT_EXECFN).
-//! Other descriptors, signal dispositions, mask and limits are what the program is to inherit. On
-//! failure it says why on stderr and exits with 126.
+//! alone, `FD_EXECUTABLE` the program open for reading, `PATH` the name it was executed by
+//! (AT_EXECFN). Other descriptors, signal dispositions, mask and limits are what the program is to
+//! inherit. On failure it says why on stderr and exits with 126.
 //!
 //! 1. [`startup`]: the program's strings move into the shadow's own range of addresses.
 //! 2. [`process`]: the device is mapped over everything else, so that each address means the same
