@@ -262,14 +262,7 @@ impl Create {
     fn run(self) -> Result<()> {
         let asked = format!("create cell {}", self.name);
         let machine = Machine::here();
-        if !machine.is_admin() {
-            return Err(Failure::new(
-                Code::NotPermitted,
-                asked,
-                "only root may take CPUs and memory from Linux",
-            )
-            .remedy("run it as root, for instance with sudo"));
-        }
+        requirements::root(&machine, &asked, "only root may take CPUs and memory from Linux")?;
         let interruption = Interruption::watch();
         let device = start::open_device(&machine, &asked)?;
         let info = device.info(&asked)?;

@@ -252,6 +252,11 @@ impl Device {
         })
     }
 
+    /// Returns the number of the cell with the real-time kernel, for a command that needs it.
+    pub fn realm(&self, asked: &str) -> Result<u32> {
+        realm(&self.info(asked)?).ok_or_else(|| not_up(asked))
+    }
+
     /// Returns what the module says of the system, if it speaks this command's version of the
     /// interface.
     pub fn info(&self, asked: &str) -> Result<Info> {

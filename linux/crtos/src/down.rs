@@ -12,6 +12,7 @@ use crate::{
     failure::{Failure, Result},
     machine::Machine,
     report::State,
+    requirements,
     start::{self, step},
     state, text,
 };
@@ -64,14 +65,7 @@ impl Down {
             borrowed::give_back();
             return Ok(false);
         }
-        if !machine.is_admin() {
-            return Err(Failure::new(
-                Code::NotPermitted,
-                ASKED,
-                "only root may give CPUs and memory back to Linux",
-            )
-            .remedy("run it as root, for instance with sudo"));
-        }
+        requirements::root(machine, ASKED, "only root may give CPUs and memory back to Linux")?;
         let is_locked = is_locked(&device, &info)?;
         if info.processes > 0 && (is_locked || !self.force) {
             return Err(busy(&device, &info, is_locked));

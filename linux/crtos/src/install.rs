@@ -99,13 +99,11 @@ pub fn module(path: &Path) -> Told {
 /// Returns a field of the module's `.modinfo`, such as `version`.
 fn module_field(file: &[u8], field: &str) -> Option<String> {
     let info = section(file, ".modinfo")?;
-    let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    entries
-        .filter_map(|entry| {
-            let (name, value) = entry.split_once('=')?;
-            (name == field).then(|| value.to_string())
-        })
-        .next()
+    let mut entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    entries.find_map(|entry| {
+        let (name, value) = entry.split_once('=')?;
+        (name == field).then(|| value.to_string())
+    })
 }
 
 /// Returns a field of the `.modinfo` of a module's file, which may be compressed.

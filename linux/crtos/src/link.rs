@@ -20,6 +20,7 @@ use crate::{
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
+    requirements,
     size::Size,
     start,
     text::padded,
@@ -173,14 +174,7 @@ fn create(name: &str, common: Size, output: Size, peers: u32) -> Result<()> {
     let asked = format!("create link {name}");
     check_name(name).map_err(|reason| Failure::new(Code::LinkShape, &asked, reason))?;
     let machine = Machine::here();
-    if !machine.is_admin() {
-        return Err(Failure::new(
-            Code::NotPermitted,
-            asked,
-            "only root may take memory from Linux",
-        )
-        .remedy("run it as root, for instance with sudo"));
-    }
+    requirements::root(&machine, &asked, "only root may take memory from Linux")?;
     let device = start::open_device(&machine, &asked)?;
     device.info(&asked)?;
     let mut link = RawLink { peers, common: common.0, output: output.0, ..raw(name) };

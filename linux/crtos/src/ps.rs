@@ -5,14 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{
-    cpulist::CpuList,
-    device::{self, Device},
-    failure::Result,
-    size::Size,
-    text,
-    threads::Thread,
-};
+use crate::{cpulist::CpuList, device::Device, failure::Result, size::Size, text, threads::Thread};
 
 /// What the command does, for the messages of failures.
 const ASKED: &str = "list the programs in the realm";
@@ -60,7 +53,7 @@ impl Ps {
     /// Runs the command.
     pub fn run(self) -> Result<()> {
         let device = Device::require(ASKED)?;
-        let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
+        let realm = device.realm(ASKED)?;
         let mut threads = device.threads(realm).map_err(|refusal| refusal.asked(ASKED))?;
         threads.retain(Thread::lives);
         let cpus = device.report(ASKED)?.cpus_of(realm);

@@ -18,6 +18,15 @@ use crate::{
 /// Least memory of a realm.
 pub const MIN_REALM: Size = Size::mib(64);
 
+/// Refuses a user who is not root; `reason` says why only root may.
+pub fn root(machine: &Machine, asked: &str, reason: &str) -> Result<()> {
+    match machine.is_admin() {
+        true => Ok(()),
+        false => Err(Failure::new(Code::NotPermitted, asked, reason)
+            .remedy("run it as root, for instance with sudo")),
+    }
+}
+
 /// Refuses CPUs that Linux cannot give up; `taken` are those that cells have.
 pub fn cpus(machine: &Machine, wanted: &CpuList, taken: &CpuList) -> Result<()> {
     let (present, online) = (machine.present(), machine.online());

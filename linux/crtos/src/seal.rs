@@ -3,10 +3,11 @@
 
 use crate::{
     code::Code,
-    device::{self, Device},
+    device::Device,
     failure::{Failure, Result},
     machine::Machine,
     report::State,
+    requirements,
 };
 
 /// What the command does, for the messages of failures.
@@ -34,11 +35,8 @@ impl Seal {
     /// Runs the command.
     pub fn run(self) -> Result<()> {
         let device = Device::require(ASKED)?;
-        let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
-        if !Machine::here().is_admin() {
-            return Err(Failure::new(Code::NotPermitted, ASKED, "only root may do that")
-                .remedy("run it as root, for instance with sudo"));
-        }
+        let realm = device.realm(ASKED)?;
+        requirements::root(&Machine::here(), ASKED, "only root may do that")?;
         let report = device.report(ASKED)?;
         if report.cell(realm).is_none_or(|cell| cell.state != State::Locked) {
             return Err(Failure::new(

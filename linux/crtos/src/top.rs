@@ -4,10 +4,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal, Write},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -18,15 +15,17 @@ use crtos_abi::{
 };
 use serde::Serialize;
 
+use signal_hook::consts::{SIGINT, SIGTERM};
+
 use crate::{
     code::Code,
     cpulist::CpuList,
-    device::{self, Device, Refusal},
+    device::{Device, Refusal},
     failure::{Asked, Failure, Result},
     machine::Machine,
     text,
     threads::{Counters, Thread},
-    trace::{PERIOD, collect::Collector, late::Lateness, seconds},
+    trace::{PERIOD, collect::Collector, late::Lateness, noted, seconds},
 };
 
 /// What the command does, for the messages of failures.
@@ -196,13 +195,9 @@ impl Top {
             return Err(Failure::new(Code::NotPermitted, ASKED, "only root may trace")
                 .remedy("run it as root, or without --trace"));
         }
-        let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
+        let realm = device.realm(ASKED)?;
         let cpus = device.report(ASKED)?.cpus_of(realm);
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, stop.clone())
-                .map_err(|error| Failure::io(ASKED, &error))?;
-        }
+        let stop = noted(&[SIGINT, SIGTERM], ASKED)?;
         let refused = |refusal: Refusal| refusal.asked(ASKED);
         let mut recorder = match self.trace {
             true => Some(Recorder {

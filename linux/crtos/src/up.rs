@@ -192,14 +192,7 @@ impl Up {
         let machine = Machine::here();
         let split = requirements::split(self.memory, self.private)?;
         self.chosen = self.cpus.on(&machine)?;
-        if !machine.is_admin() {
-            return Err(Failure::new(
-                Code::NotPermitted,
-                ASKED,
-                "only root may take CPUs and memory from Linux",
-            )
-            .remedy("run it as root, for instance with sudo"));
-        }
+        requirements::root(&machine, ASKED, "only root may take CPUs and memory from Linux")?;
         if self.dry_run {
             return self.rehearse(&machine, split);
         }

@@ -34,7 +34,7 @@ pub fn measure(order: &Order, shown: &mut String) -> Result<Histogram, String> {
 /// Returns the arguments that start a realm like the present one.
 fn up_again() -> crate::failure::Result<Vec<String>> {
     let device = Device::require(ASKED)?;
-    let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
+    let realm = device.realm(ASKED)?;
     let report = device.report(ASKED)?;
     let cell = report.cell(realm).ok_or_else(|| device::not_up(ASKED))?;
     let cpus: CpuList = report.cpus_of(realm);

@@ -125,9 +125,10 @@ impl Reader {
                 return thread.end(event).map(Told::Lapse);
             }
             TRACE_MAPPING => {
-                let (thread, start, offset) = (event.thread, event.first, event.second);
-                let mapping = Mapping { thread, start, length: 0, offset, path: Vec::new() };
-                self.0.entry(thread).or_default().mapping = Some(mapping);
+                let (start, offset) = (event.first, event.second);
+                let (length, path) = (0, Vec::new());
+                let mapping = Mapping { thread: event.thread, start, length, offset, path };
+                thread.mapping = Some(mapping);
             }
             TRACE_PATH => {
                 let path = thread.mapping.as_mut().map(|mapping| &mut mapping.path)?;

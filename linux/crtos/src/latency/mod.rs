@@ -16,10 +16,7 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
     thread::sleep,
 };
 
@@ -34,16 +31,18 @@ use nix::{
 };
 use serde::Serialize;
 
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
+
 use crate::{
     code::Code,
-    device::{self, Device, Refusal},
+    device::{Device, Refusal},
     failure::{Asked, Failure, Result},
     machine::Machine,
-    text,
+    requirements, text,
     trace::{
         PERIOD,
-        collect::{Collector, Event},
-        exit_status,
+        collect::{Collector, Event, Name},
+        exit_status, noted,
         order::Order,
     },
 };
@@ -138,37 +137,24 @@ type Key = (u32, Kind, String, Vec<u64>);
 struct Count {
     inside: BTreeSet<String>,
     count: u64,
-    longest: u64,
-    total: u64,
+    longest_ns: u64,
+    total_ns: u64,
 }
 
 impl Latency {
     /// Runs the command. Returns its exit status.
     pub fn run(self) -> Result<u8> {
         let device = Device::require(ASKED)?;
-        if !Machine::here().is_admin() {
-            return Err(Failure::new(
-                Code::NotPermitted,
-                ASKED,
-                "only root may: it looks into the program",
-            )
-            .remedy("run it as root, for instance with sudo"));
-        }
-        let info = device.info(ASKED)?;
-        let realm = device::realm(&info).ok_or_else(|| device::not_up(ASKED))?;
+        requirements::root(&Machine::here(), ASKED, "only root may: it looks into the program")?;
+        let realm = device.realm(ASKED)?;
         let cpus = device.report(ASKED)?.cpus_of(realm).len();
         // A file that cannot be written is told before the program runs.
         if let Some(path) = &self.output {
             fs::write(path, "").asked(format!("write {}", path.display()))?;
         }
         // Ctrl-C and SIGTERM end the program; this command then reports.
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
-            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
-                .map_err(|error| Failure::io(ASKED, &error))?;
-        }
-        let stop = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())
-            .map_err(|error| Failure::io(ASKED, &error))?;
+        noted(&[SIGINT, SIGQUIT], ASKED)?;
+        let stop = noted(&[SIGTERM], ASKED)?;
         let refused = |refusal: Refusal| refusal.asked(ASKED);
         let mut collector = Collector::new(&device, realm, cpus).map_err(refused)?;
         let stacks = if self.backtrace { TRACE_WANT_STACKS } else { 0 };
@@ -271,9 +257,7 @@ struct Account {
 impl Account {
     /// Takes the events that were read.
     fn take(&mut self, collector: &mut Collector<'_>) {
-        for (tid, name) in collector.names() {
-            self.names.insert(tid.get(), (name.pid.get(), name.command.clone()));
-        }
+        self.name(collector.names());
         let events = self.order.add(collector.events(0));
         collector.forget_before(u64::MAX);
         for event in events {
@@ -295,6 +279,12 @@ impl Account {
                 }
                 None => {}
             }
+        }
+    }
+
+    fn name<'a>(&mut self, names: impl Iterator<Item = (&'a Tid, &'a Name)>) {
+        for (tid, name) in names {
+            self.names.insert(tid.get(), (name.pid.get(), name.command.clone()));
         }
     }
 
@@ -321,17 +311,14 @@ impl Account {
         let count = self.counts.entry((lapse.thread, lapse.kind, lapse.what, callers)).or_default();
         let duration = lapse.duration.unwrap_or(0);
         count.count += 1;
-        count.longest = count.longest.max(duration);
-        count.total += duration;
+        count.longest_ns = count.longest_ns.max(duration);
+        count.total_ns += duration;
         count.inside.extend(lapse.inside);
     }
 
     fn finish(mut self, collector: Collector<'_>) -> Report {
         let record = collector.finish();
-        for (tid, name) in &record.names {
-            let tid: &Tid = tid;
-            self.names.insert(tid.get(), (name.pid.get(), name.command.clone()));
-        }
+        self.name(record.names.iter());
         for lapse in std::mem::take(&mut self.reader).finish() {
             self.count(lapse);
         }
@@ -344,8 +331,7 @@ impl Account {
             let program = self.program(pid);
             let frames = callers.iter().map(|address| program.frame(*address)).collect();
             let command = self.names.get(&tid).map_or("?".into(), |(_, name)| name.clone());
-            let Count { inside, count, longest, total } = count;
-            let (longest_ns, total_ns) = (longest, total);
+            let Count { inside, count, longest_ns, total_ns } = count;
             rows.push(Row {
                 pid,
                 tid,

@@ -30,11 +30,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use signal_hook::consts::{SIGINT, SIGTERM};
+
 use crate::{
-    code::Code,
     device::{self, Device},
     failure::{Failure, Result, STATUS_FAILED},
     machine::Machine,
+    requirements,
 };
 use collect::Collector;
 use crtos_abi::{channel::TRACE_WANT_EVENTS, ids::Tid};
@@ -115,31 +117,33 @@ fn limit(text: &str) -> std::result::Result<Duration, String> {
     number.checked_mul(scale).map(Duration::from_nanos).ok_or_else(wrong)
 }
 
+/// Keeps signals from ending this process. What is returned becomes true when one comes.
+pub fn noted(signals: &[i32], asked: &str) -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for &signal in signals {
+        signal_hook::flag::register(signal, flag.clone())
+            .map_err(|error| Failure::io(asked, &error))?;
+    }
+    Ok(flag)
+}
+
 impl Trace {
     /// Runs the command. Returns its exit status.
     pub fn run(self) -> Result<u8> {
         let device = Device::require(ASKED)?;
-        if !Machine::here().is_admin() {
-            return Err(Failure::new(
-                Code::NotPermitted,
-                ASKED,
-                "only root may: it shows what all programs there do",
-            )
-            .remedy("run it as root, for instance with sudo"));
-        }
-        let info = device.info(ASKED)?;
-        let realm = device::realm(&info).ok_or_else(|| device::not_up(ASKED))?;
+        requirements::root(
+            &Machine::here(),
+            ASKED,
+            "only root may: it shows what all programs there do",
+        )?;
+        let realm = device.realm(ASKED)?;
         let cpus: Vec<u32> = device.report(ASKED)?.cpus_of(realm).iter().collect();
         // Around a wake-up that may never come, there is nothing to write yet.
         let mut output = match self.when_later_than {
             None => Some(self.open()?),
             Some(_) => None,
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, stop.clone())
-                .map_err(|error| Failure::io(ASKED, &error))?;
-        }
+        let stop = noted(&[SIGINT, SIGTERM], ASKED)?;
 
         let refused = |refusal: device::Refusal| refusal.asked(ASKED);
         let mut collector = Collector::new(&device, realm, cpus.len()).map_err(refused)?;
