@@ -376,10 +376,10 @@ static int make_cell(struct crtos_file *file, struct crtos_cell *cell,
 		error = take_memory(file, cell, create);
 	if (!error)
 		error = crtos_cpus_take(file, cell, &cpus);
-	if (!error) {
-		crtos_ports_reserve(cell, create);
+	if (!error)
+		error = crtos_ports_reserve(file, cell, create);
+	if (!error)
 		error = create_in_hypervisor(file, cell, create);
-	}
 	if (!error) {
 		crtos_blocks_hide(&cell->private);
 		error = map_memory(file, cell);

@@ -200,7 +200,8 @@ int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *
 void crtos_line_take_back(u32 cell, unsigned int line, void *owner);
 
 /* ports.c */
-void crtos_ports_reserve(struct crtos_cell *cell, const struct crtos_create_cell *create);
+int crtos_ports_reserve(struct crtos_file *file, struct crtos_cell *cell,
+			const struct crtos_create_cell *create);
 void crtos_ports_return(struct crtos_cell *cell);
 int crtos_ports_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name);
 int crtos_described_add(struct crtos_file *file, const struct crtos_cell *cell,

@@ -2,8 +2,7 @@
 /*
  * I/O ports that a cell has alone: an access by Linux is a fault there. A
  * driver that asks for them, or looks for its device there, is refused by Linux
- * meanwhile. Ports that a driver had before stay its own, or, where the realm
- * runs already, are refused.
+ * meanwhile. Ports that a driver has already are refused.
  */
 #include <linux/ioport.h>
 #include <linux/list.h>
@@ -29,25 +28,40 @@ struct crtos_added_ports {
 
 static LIST_HEAD(ranges);
 
+/* Takes ports that Linux does not use. */
+static int take_range(struct crtos_file *file, u16 first, u16 last, struct resource **ports)
+{
+	*ports = request_region(first, last - first + 1, "crtos");
+	if (*ports)
+		return 0;
+	return crtos_refuse(file, -EBUSY,
+			    "[ports-in-use] Linux or another cell uses one of the ports %x-%x: see /proc/ioports, and unload its driver",
+			    first, last);
+}
+
 /**
  * crtos_ports_reserve() - keep Linux's drivers away from a cell's ports
- * @cell: the cell that gets them
+ * @file: where a failure is explained
+ * @cell: the cell that gets them, and gives them back with crtos_ports_return() after a failure, too
  * @create: what is asked for
  *
  * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error: a driver has one of them, and would fault there.
  */
-void crtos_ports_reserve(struct crtos_cell *cell, const struct crtos_create_cell *create)
+int crtos_ports_reserve(struct crtos_file *file, struct crtos_cell *cell,
+			const struct crtos_create_cell *create)
 {
+	int error = 0;
 	u32 i;
 
-	for (i = 0; i < create->port_count; i++) {
+	for (i = 0; i < create->port_count && !error; i++) {
 		const struct crtos_port_range *range = &create->ports[i];
 
-		if (!(range->flags & CRTOS_PORT_EXCLUSIVE) || range->first > range->last)
-			continue;
-		cell->ports[i] = request_region(range->first, range->last - range->first + 1,
-						"crtos");
+		/* The hypervisor refuses a range without ports. */
+		if (range->flags & CRTOS_PORT_EXCLUSIVE && range->first <= range->last)
+			error = take_range(file, range->first, range->last, &cell->ports[i]);
 	}
+	return error;
 }
 
 /**
@@ -84,7 +98,7 @@ bool crtos_ports_have(u16 number)
 }
 
 /* Takes a range of ports that Linux does not use: "378-37f". */
-static int take_range(struct crtos_file *file, const char *text, struct resource **ports)
+static int take_named(struct crtos_file *file, const char *text, struct resource **ports)
 {
 	unsigned int first, last;
 	char end;
@@ -92,12 +106,7 @@ static int take_range(struct crtos_file *file, const char *text, struct resource
 	if (sscanf(text, "%x-%x%c", &first, &last, &end) != 2 || first > last || last > U16_MAX)
 		return crtos_refuse(file, -EINVAL,
 				    "[bad-ports] '%s' is no range of I/O ports", text);
-	*ports = request_region(first, last - first + 1, "crtos");
-	if (*ports)
-		return 0;
-	return crtos_refuse(file, -EBUSY,
-			    "[ports-in-use] Linux or a cell uses one of the ports %s: see /proc/ioports, and unload its driver",
-			    text);
+	return take_range(file, first, last, ports);
 }
 
 /* What is needed of a description: DRIVER,NAME,FIRST-LAST+FIRST-LAST,LINE,... */
@@ -152,7 +161,7 @@ static int take_ports(struct crtos_file *file, struct crtos_added_ports *range, 
 	int error = 0, i;
 
 	for (i = 0; i < ARRAY_SIZE(range->ports) && ports && !error; i++)
-		error = take_range(file, strsep(&ports, "+"), &range->ports[i]);
+		error = take_named(file, strsep(&ports, "+"), &range->ports[i]);
 	if (!error && ports)
 		error = crtos_refuse(file, -EINVAL, "[cell-limit] there are too many ranges of I/O ports");
 	return error;

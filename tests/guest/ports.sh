@@ -16,6 +16,11 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 program=/usr/lib/crtos-tests/abi/ports
 natively 60 $program
+# A driver of Linux would fault at them.
+crtos up --cpus 3 --memory 256M --port 0x40-0x43:exclusive 2>why && fail 'the timer of Linux is taken'
+grep -q 'uses one of the ports 40-43: .*/proc/ioports' why || fail "$(cat why)"
+grep -q 'crtos explain ports-in-use' why || fail "no code: $(cat why)"
+grep crtos /proc/ioports && fail 'they stay reserved'
 crtos up --cpus 3 --memory 256M --port 0x378-0x37b:exclusive --port 0x37e-0x37f || exit 1
 alike 100 $program
 # A transfer ends where the realm's ports do.
