@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What differs between the kernels that crtos.ko builds for (6.1 to 6.12), and
+ * What differs between the kernels that crtos.ko builds for (6.1 to 7.3), and
  * nothing else.
  */
 #ifndef CRTOS_COMPAT_H
@@ -8,11 +8,19 @@
 
 #include <linux/fsnotify_backend.h>
 #include <linux/irq.h>
+#include <linux/kernfs.h>
 #include <linux/kmsg_dump.h>
 #include <linux/mm.h>
 #include <linux/netdevice.h>
 #include <linux/percpu.h>
+#include <linux/rcupdate.h>
 #include <linux/version.h>
+
+#include <asm/msr.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+#include <linux/pfn_t.h>
+#endif
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 static inline void vm_flags_mod(struct vm_area_struct *vma,
@@ -66,10 +74,46 @@ static inline void crtos_keep_namespace(struct net_device *dev)
 {
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
 	dev->features |= NETIF_F_NETNS_LOCAL;
-#else
+#elif LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
 	dev->netns_local = true;
+#else
+	dev->netns_immutable = true;
 #endif
 }
+
+/* The folder of a file of sysfs, to compare it. */
+static inline const struct kernfs_node *crtos_folder_of(const struct kernfs_node *node)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
+	return node->parent;
+#else
+	return rcu_access_pointer(node->__parent);
+#endif
+}
+
+/* Reads a model-specific register. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 16, 0)
+#define rdmsrq	rdmsrl
+#endif
+
+/* Maps a page without a word to its file. */
+static inline vm_fault_t crtos_insert_page(struct vm_fault *vmf, struct page *page)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+	return vmf_insert_mixed(vmf->vma, vmf->address, page_to_pfn_t(page));
+#else
+	return vmf_insert_mixed(vmf->vma, vmf->address, page_to_pfn(page));
+#endif
+}
+
+/* What the driver of a UIO device is asked when somebody maps it. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 2, 0)
+#define crtos_uio_mmap	mmap
+#define crtos_uio_mapping	struct vm_area_struct
+#else
+#define crtos_uio_mmap	mmap_prepare
+#define crtos_uio_mapping	struct vm_area_desc
+#endif
 
 /* Flexible return and event delivery replaces the IDT; unknown to old headers. */
 #ifndef X86_CR4_FRED_BIT

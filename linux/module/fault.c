@@ -10,7 +10,6 @@
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
-#include <linux/pfn_t.h>
 #include <linux/sched.h>
 
 #include "compat.h"
@@ -135,7 +134,7 @@ static vm_fault_t map_place(struct crtos_process *process, struct vm_fault *vmf,
 
 	if (!page)
 		return VM_FAULT_NOPAGE;
-	result = vmf_insert_mixed(vmf->vma, vmf->address, page_to_pfn_t(page));
+	result = crtos_insert_page(vmf, page);
 	if (revocations_begun(process) != begun)
 		unmap_page(process, vmf);
 	put_page(page);

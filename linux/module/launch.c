@@ -131,7 +131,7 @@ static int check_machine(struct crtos_file *file)
 		return crtos_refuse(file, -ENODEV,
 				    "[linux-feature] Linux uses FRED, and the hypervisor does not know it: boot with fred=off");
 	if (cr4 & X86_CR4_CET)
-		rdmsrl(MSR_IA32_S_CET, supervisor_cet);
+		rdmsrq(MSR_IA32_S_CET, supervisor_cet);
 	if (supervisor_cet)
 		return crtos_refuse(file, -ENODEV,
 				    "[linux-feature] Linux's kernel uses control-flow enforcement, and the hypervisor does not know it: boot with ibt=off");

@@ -376,10 +376,10 @@ static s64 pin_pages(const struct crtos_watch *watch, u64 first, u32 count, bool
 	int i;
 
 	for (i = 0; i < pinned; i++) {
-		struct page *head = compound_head(pages[i]);
+		struct folio *folio = page_folio(pages[i]);
 
-		if (READ_ONCE(head->mapping) != watch->mapping ||
-		    head->index + (pages[i] - head) != watch->first + first + i)
+		if (READ_ONCE(folio->mapping) != watch->mapping ||
+		    folio->index + folio_page_idx(folio, pages[i]) != watch->first + first + i)
 			break;
 	}
 	if (i >= pinned)

@@ -10,6 +10,7 @@
 #include <linux/slab.h>
 #include <linux/uio_driver.h>
 
+#include "compat.h"
 #include "crtos.h"
 #include "realm.h"
 
@@ -30,7 +31,7 @@ static int release(struct uio_info *info, struct inode *inode)
 	return 0;
 }
 
-static int mmap(struct uio_info *info, struct vm_area_struct *vma)
+static int mmap(struct uio_info *info, crtos_uio_mapping *mapping)
 {
 	return -EBUSY;
 }
@@ -89,7 +90,7 @@ int crtos_uio_register(struct crtos_file *file, struct device *dev,
 	uio->info.irq = UIO_IRQ_NONE;
 	uio->info.open = open;
 	uio->info.release = release;
-	uio->info.mmap = mmap;
+	uio->info.crtos_uio_mmap = mmap;
 	describe_maps(&uio->info, resource, count);
 	error = register_device(THIS_MODULE, dev, &uio->info);
 	if (error) {

@@ -10,6 +10,7 @@
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 
+#include "compat.h"
 #include "crtos.h"
 #include "hypercall.h"
 #include "realm.h"
@@ -184,7 +185,7 @@ static bool is_resource(const struct file *file, const struct crtos_wish *wish,
 	char end;
 
 	dev = pci_get_domain_bus_and_slot(0, wish->function >> 8, wish->function & 0xff);
-	found = dev && node->parent == dev->dev.kobj.sd;
+	found = dev && crtos_folder_of(node) == dev->dev.kobj.sd;
 	if (found && !strcmp(node->name, "config")) {
 		*index = CRTOS_STATUS_CONFIGURATION;
 		found = wish->line && !wish->group && (file->f_mode & FMODE_WRITE);
