@@ -133,6 +133,7 @@
 
 #include "amd.h"
 #include "channel.h"
+#include "compat.h"
 #include "configuration.h"
 #include "dma.h"
 #include "hypercall.h"
@@ -215,7 +216,7 @@ static int strike(void *unused)
 	int i;
 
 	cpumask_set_cpu(victim, online);
-	wrmsrl(APIC_BASE_MSR + (APIC_ICR >> 4), command);
+	wrmsrq(APIC_BASE_MSR + (APIC_ICR >> 4), command);
 	/* Stored by on_nmi(). */
 	for (i = 0; i < NMI_PATIENCE && !READ_ONCE(where); i++)
 		mdelay(1);
@@ -258,7 +259,7 @@ static int send_nmi(void)
 	u64 apic = per_cpu(x86_cpu_to_apicid, target);
 
 	atomic_inc(&sent);
-	return wrmsrl_safe(MSR_COMMAND, apic << 32 | APIC_DM_NMI | APIC_INT_ASSERT);
+	return wrmsrq_safe(MSR_COMMAND, apic << 32 | APIC_DM_NMI | APIC_INT_ASSERT);
 }
 
 static int storm_sender(void *unused)
@@ -312,7 +313,7 @@ static int send_nmis(unsigned int cpu, unsigned int first, unsigned int second,
 static int read_register(unsigned int cpu, u32 number)
 {
 	u64 value;
-	int error = rdmsrl_safe_on_cpu(cpu, number, &value);
+	int error = rdmsrq_safe_on_cpu(cpu, number, &value);
 
 	if (error)
 		return snprintf(result, LINE, "%d\n", error);
@@ -923,7 +924,7 @@ static int carry_out(const char *command)
 	if (sscanf(command, "rdmsr %u %lli", &cpu, &a) == 2)
 		return read_register(cpu, a);
 	if (sscanf(command, "wrmsr %u %lli %lli", &cpu, &a, &b) == 3)
-		return snprintf(result, LINE, "%d\n", wrmsrl_safe_on_cpu(cpu, a, b));
+		return snprintf(result, LINE, "%d\n", wrmsrq_safe_on_cpu(cpu, a, b));
 	if (sscanf(command, "inb %lli", &a) == 1)
 		return snprintf(result, LINE, "%#x\n", inb(a));
 	if (sscanf(command, "outb %lli %lli", &a, &b) == 2) {

@@ -15,6 +15,7 @@
 #include <asm/asm.h>
 #include <asm/msr.h>
 
+#include "compat.h"
 #include "hypercall.h"
 #include "random.h"
 
@@ -460,7 +461,7 @@ static int registers(u64 count, char *result, size_t size)
 		if (is_in(number, unread, ARRAY_SIZE(unread)))
 			continue;
 		get_cpu();
-		readable = !rdmsrl_safe(number, &before);
+		readable = !rdmsrq_safe(number, &before);
 		if (is_in(number, allowed, ARRAY_SIZE(allowed)) || !below(4)) {
 			reads++;
 		} else {
@@ -468,10 +469,10 @@ static int registers(u64 count, char *result, size_t size)
 			/* That changes, beside what Linux may change, what it may not. */
 			if (is_in(number, partly, ARRAY_SIZE(partly)))
 				value = before ^ (draw() | 1ULL << 62);
-			done = !wrmsrl_safe(number, value);
+			done = !wrmsrq_safe(number, value);
 			writes++;
 			faults += !done;
-			if (rdmsrl_safe(number, &after) == readable ||
+			if (rdmsrq_safe(number, &after) == readable ||
 			    is_breach(number, value, before, after, done)) {
 				breaches++;
 				first = first ?: number;
