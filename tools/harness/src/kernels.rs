@@ -6,12 +6,13 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use crate::{apt, paths, progress, run};
+use crate::{apt, newest, paths, progress, run};
 
 /// A kernel that the tests run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,11 +25,29 @@ pub enum Flavour {
     V6_12,
     /// Debian 12 backports' with PREEMPT_RT.
     V6_12Rt,
+    /// Debian 12's for virtual machines alone.
+    V6_1Cloud,
+    /// Debian 12 backports' for virtual machines alone.
+    V6_12Cloud,
+    /// The newest of Debian 13's backports.
+    Newest,
 }
 
 impl Flavour {
-    /// All of them, oldest first.
+    /// Those that are measured, and that tests name, oldest first.
     pub const ALL: [Self; 4] = [Self::V6_1, Self::V6_1Rt, Self::V6_12, Self::V6_12Rt];
+    /// Those that are tried only if they are asked for.
+    pub const FURTHER: [Self; 3] = [Self::V6_1Cloud, Self::V6_12Cloud, Self::Newest];
+    /// Both.
+    const EVERY: [Self; 7] = [
+        Self::V6_1,
+        Self::V6_1Rt,
+        Self::V6_12,
+        Self::V6_12Rt,
+        Self::V6_1Cloud,
+        Self::V6_12Cloud,
+        Self::Newest,
+    ];
 
     /// The name that command lines and test headers use.
     pub fn name(self) -> &'static str {
@@ -37,12 +56,24 @@ impl Flavour {
             Self::V6_1Rt => "6.1-rt",
             Self::V6_12 => "6.12",
             Self::V6_12Rt => "6.12-rt",
+            Self::V6_1Cloud => "6.1-cloud",
+            Self::V6_12Cloud => "6.12-cloud",
+            Self::Newest => "newest",
         }
     }
 
-    /// The flavour of that name.
+    /// The flavour of that name, one of [`Self::ALL`].
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|flavour| flavour.name() == name)
+    }
+
+    /// The one for which tests are meant that run on this one as well.
+    pub fn stands_for(self) -> Self {
+        match self {
+            Self::V6_1Cloud => Self::V6_1,
+            Self::V6_12Cloud | Self::Newest => Self::V6_12,
+            other => other,
+        }
     }
 
     /// Whether it has PREEMPT_RT.
@@ -52,14 +83,35 @@ impl Flavour {
 
     /// The package that always depends on the newest build: what of (`image` or
     /// `headers`) and the versions that count.
-    fn metapackage(self, what: &str) -> (String, &'static str) {
+    ///
+    /// # Errors
+    /// This one does not come from the machine's own sources.
+    fn metapackage(self, what: &str) -> Result<(String, &'static str)> {
         let (name, series) = match self {
             Self::V6_1 => ("amd64", "6.1."),
             Self::V6_1Rt => ("rt-amd64", "6.1."),
+            Self::V6_1Cloud => ("cloud-amd64", "6.1."),
             Self::V6_12 => ("amd64", "6.12."),
             Self::V6_12Rt => ("rt-amd64", "6.12."),
+            Self::V6_12Cloud => ("cloud-amd64", "6.12."),
+            Self::Newest => bail!("the newest kernel has no package here"),
         };
-        (format!("linux-{what}-{name}"), series)
+        Ok((format!("linux-{what}-{name}"), series))
+    }
+}
+
+/// Kernels that are asked for: names with commas between them, or `all`.
+#[derive(Debug, Clone, Default)]
+pub struct Asked(pub Vec<Flavour>);
+
+impl FromStr for Asked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(Flavour::EVERY.to_vec()));
+        }
+        text.split(',').map(|name| Flavour::from_str(name, false)).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -71,7 +123,7 @@ impl fmt::Display for Flavour {
 
 impl ValueEnum for Flavour {
     fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
+        &Self::EVERY
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -160,8 +212,18 @@ impl Kernel {
         self.folder.join("usr/lib/modules").join(&self.release)
     }
 
+    /// `make ARGUMENTS` for a module whose source is in a folder.
+    pub fn make(&self, source: &Path, arguments: &[&str]) -> Command {
+        if self.flavour == Flavour::Newest {
+            return newest::make(&self.folder, &self.release, source, arguments);
+        }
+        let mut make = Command::new("make");
+        make.arg("-C").arg(self.headers()).arg(format!("M={}", source.display())).args(arguments);
+        make
+    }
+
     /// The build tree that modules are compiled against.
-    pub fn headers(&self) -> PathBuf {
+    fn headers(&self) -> PathBuf {
         self.folder.join("usr/src").join(format!("linux-headers-{}", self.release))
     }
 
@@ -196,6 +258,7 @@ pub fn ensure(flavour: Flavour) -> Result<Kernel> {
     }
     let _step = progress::step(format!("fetch Debian's kernel {flavour}"));
     if folder.exists() {
+        newest::remove(&folder)?;
         fs::remove_dir_all(&folder).context("remove a half-made kernel")?;
     }
     fs::create_dir_all(&folder)?;
@@ -218,6 +281,19 @@ fn cached(flavour: Flavour, folder: &Path) -> Option<Kernel> {
 }
 
 fn unpack(flavour: Flavour, folder: &Path) -> Result<Kernel> {
+    let folder = folder.canonicalize()?;
+    let release = match flavour {
+        Flavour::Newest => newest::unpack(&folder)?,
+        other => unpack_packages(other, &folder)?,
+    };
+    let kernel = Kernel { flavour, release, folder };
+    prepare_modules(&kernel)?;
+    fs::write(stamp(&kernel.folder), &kernel.release)?;
+    Ok(kernel)
+}
+
+/// Unpacks a kernel of the machine's own sources. Returns what `uname -r` will say.
+fn unpack_packages(flavour: Flavour, folder: &Path) -> Result<String> {
     let image = concrete_package(flavour, "image")?;
     let headers = concrete_package(flavour, "headers")?;
     let release = image.0.trim_start_matches("linux-image-").to_owned();
@@ -228,17 +304,18 @@ fn unpack(flavour: Flavour, folder: &Path) -> Result<Kernel> {
         }
     }
     download(&packages, folder)?;
-    let folder = folder.canonicalize()?;
-    let kernel = Kernel { flavour, release, folder };
-    relocate_headers(&kernel)?;
-    prepare_modules(&kernel)?;
-    fs::write(stamp(&kernel.folder), &kernel.release)?;
-    Ok(kernel)
+    relocate_headers(&folder.join("usr/src").join(format!("linux-headers-{release}")))?;
+    // Debian's root has /lib -> usr/lib, and so must a layer over it.
+    fs::create_dir_all(folder.join("usr/lib/modules"))?;
+    let modules = |root: &str| folder.join(root).join("modules").join(&release);
+    fs::rename(modules("lib"), modules("usr/lib"))?;
+    fs::remove_dir_all(folder.join("lib"))?;
+    Ok(release)
 }
 
 /// Name and version of the package that a metapackage stands for.
 fn concrete_package(flavour: Flavour, what: &str) -> Result<(String, String)> {
-    let (meta, series) = flavour.metapackage(what);
+    let (meta, series) = flavour.metapackage(what)?;
     let versions = apt::versions(&meta)?;
     let version = versions.iter().find(|version| version.starts_with(series));
     let version = version.with_context(|| {
@@ -266,8 +343,8 @@ fn download(packages: &[String], folder: &Path) -> Result<()> {
 }
 
 /// Makes the build tree find its other half wherever the cache lies.
-fn relocate_headers(kernel: &Kernel) -> Result<()> {
-    let makefile = kernel.headers().join("Makefile");
+fn relocate_headers(headers: &Path) -> Result<()> {
+    let makefile = headers.join("Makefile");
     let text = fs::read_to_string(&makefile).context("the headers have no Makefile")?;
     let here = "$(dir $(abspath $(lastword $(MAKEFILE_LIST))))../";
     fs::write(&makefile, text.replace("/usr/src/", here))?;
@@ -276,13 +353,12 @@ fn relocate_headers(kernel: &Kernel) -> Result<()> {
 
 /// Leaves out what no guest needs, unpacks the rest, and makes a layer of it.
 fn prepare_modules(kernel: &Kernel) -> Result<()> {
-    // Debian's root has /lib -> usr/lib, and so must a layer over it.
     let modules = kernel.modules();
-    fs::create_dir_all(kernel.folder.join("usr/lib/modules"))?;
-    fs::rename(kernel.folder.join("lib/modules").join(&kernel.release), &modules)?;
-    fs::remove_dir_all(kernel.folder.join("lib"))?;
+    // depmod looks there.
     std::os::unix::fs::symlink("usr/lib", kernel.folder.join("lib"))?;
-    let cards = NETWORK_CARDS.map(|cards| modules.join("kernel").join(cards));
+    let mut cards: Vec<_> =
+        NETWORK_CARDS.iter().map(|cards| modules.join("kernel").join(cards)).collect();
+    cards.retain(|cards| cards.exists());
     let aside = kernel.folder.join("cards");
     fs::create_dir_all(&aside)?;
     for (number, cards) in cards.iter().enumerate() {

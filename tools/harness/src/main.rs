@@ -18,6 +18,7 @@ mod layer;
 mod lint;
 mod mesa;
 mod module;
+mod newest;
 mod parts;
 mod paths;
 mod programs;

@@ -79,12 +79,14 @@ pub fn build_attacker(tree: &Path) -> Result<()> {
 
 fn for_all_kernels(build: impl Fn(Flavour, &Kernel) -> Result<()> + Sync) -> Result<()> {
     let build = |flavour| build(flavour, &kernels::ensure(flavour)?);
+    let further = Flavour::FURTHER.into_iter().filter(|flavour| kernels::is_cached(*flavour));
+    let flavours: Vec<_> = Flavour::ALL.into_iter().chain(further).collect();
     let results: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> =
-            Flavour::ALL.into_iter().map(|flavour| scope.spawn(move || build(flavour))).collect();
+            flavours.iter().map(|&flavour| scope.spawn(move || build(flavour))).collect();
         threads.into_iter().map(|t| t.join().map_err(|_| anyhow!("a thread failed"))).collect()
     });
-    for (flavour, result) in Flavour::ALL.into_iter().zip(results) {
+    for (flavour, result) in flavours.into_iter().zip(results) {
         result?.with_context(|| format!("the module for kernel {flavour}"))?;
     }
     Ok(())
@@ -109,9 +111,8 @@ fn compile(
     }
     copy_sources(sources, &folder)?;
     let folder = folder.canonicalize()?;
-    let mut make = Command::new("make");
-    make.arg("-C").arg(kernel.headers()).arg(format!("M={}", folder.display()));
-    make.args(["--no-print-directory", "KCFLAGS=-Werror", "modules"]);
+    let mut make =
+        kernel.make(&folder, &["--no-print-directory", "KCFLAGS=-Werror", "modules"]);
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     run::quietly(&mut make)?;
     let module = fs::read(folder.join(name).with_extension("ko"));
@@ -157,7 +158,7 @@ fn copy_sources(sources: &[Source], folder: &Path) -> Result<()> {
 
 fn fingerprint(kernel: &Kernel, sources: &[Source]) -> String {
     let mut hasher = DefaultHasher::new();
-    (&kernel.release, kernel.headers(), kernels::LAYOUT, sources).hash(&mut hasher);
+    (&kernel.release, kernel.modules(), kernels::LAYOUT, sources).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
@@ -180,4 +181,17 @@ fn index(kernel: &Kernel, installed: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{VERSION, paths};
+
+    #[test]
+    fn the_module_says_the_version_of_everything() {
+        let source = fs::read_to_string(paths::root().join("linux/module/main.c")).unwrap();
+        assert!(source.contains(&format!("\nMODULE_VERSION(\"{VERSION}\");\n")));
+    }
 }

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use crate::bench::turns::Turns;
 use crate::disk::{Disk, Release};
 use crate::iommu::Iommu;
-use crate::kernels::Flavour;
+use crate::kernels::{self, Flavour};
 use crate::mesa::Card;
 use crate::qemu::{Cards, NETWORK_CARD, Uarts};
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
@@ -140,6 +140,8 @@ pub fn vm(options: Options) -> Result<u8> {
     // What such a Debian has of crtos was installed there.
     let no_realm = options.no_realm || disk.is_some();
     if !options.no_build && disk.is_none() {
+        // The module is built for those that are there.
+        kernels::ensure(options.kernel)?;
         // Linux alone needs none of the parts.
         parts::build(&[], no_realm)?;
     }

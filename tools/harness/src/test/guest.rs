@@ -3,7 +3,8 @@
 //!
 //! - `tests/guest/*.sh` and `tests/attack/*.sh` run inside a guest, as their headers say.
 //! - `tests/abi/*.c` run under Linux and in the realm of one guest per kernel; both must end with 0
-//!   and print the same. With two kernels unless all are asked for, linked dynamically with one.
+//!   and print the same. Each with one kernel unless all are asked for: linked statically with one
+//!   of one version, dynamically with one of the other and PREEMPT_RT.
 //! - `tests/host/*.sh` run on the host and boot what they need by themselves.
 //!
 //! A script that ends with 77 says that it cannot run here.
@@ -34,9 +35,10 @@ pub const PRELUDE: &str = include_str!("prelude.sh");
 const ABI_SCRIPT: &str = include_str!("abi.sh");
 /// Exit status of a script that cannot run here.
 const SKIP: u8 = 77;
-/// The kernels of the ABI tests where neither all nor some are asked for: both versions, with and
-/// without PREEMPT_RT.
-const ABI_KERNELS: [Flavour; 2] = [Flavour::V6_1, Flavour::V6_12Rt];
+/// The kernel of the ABI tests where neither all nor some are asked for.
+const ABI_KERNEL: Flavour = Flavour::V6_1;
+/// That of those linked dynamically: of the other version, and with PREEMPT_RT.
+const ABI_KERNEL_DYNAMIC: Flavour = Flavour::V6_12Rt;
 /// Seconds that a program of the ABI tests has in each realm: it takes some, and more on a busy
 /// host.
 const ABI_SECONDS: u64 = 600;
@@ -89,6 +91,13 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
         if selection.full || !selection.kernels.is_empty() {
             kernels.extend(&case.header.more_kernels);
         }
+        let stands = |further: &Flavour| kernels.contains(&further.stands_for());
+        let further: Vec<_> = Flavour::FURTHER
+            .into_iter()
+            .filter(|kernel| selection.kernels.contains(kernel))
+            .filter(stands)
+            .collect();
+        kernels.extend(further);
         for kernel in kernels.into_iter().filter(|&kernel| selection.wants_kernel(kernel)) {
             let fits = |batch: &&mut Batch| match batch {
                 Batch::Guest(other, cases) => {
@@ -154,18 +163,18 @@ fn host_cases() -> Result<Vec<Case>> {
 fn abi_cases(selection: &Selection) -> Result<Vec<Case>> {
     let kernels = |name: &str| {
         if selection.full || !selection.kernels.is_empty() {
-            &Flavour::ALL[..]
+            Flavour::ALL.to_vec()
         } else if name.ends_with(programs::DYNAMIC) {
-            &ABI_KERNELS[..1]
+            vec![ABI_KERNEL_DYNAMIC]
         } else {
-            &ABI_KERNELS
+            vec![ABI_KERNEL]
         }
     };
     let case = |name: String| Case {
         script: abi_script(&name),
         name: format!("abi/{name}"),
         header: Header {
-            kernels: kernels(&name).to_vec(),
+            kernels: kernels(&name),
             shared: true,
             timeout: Duration::from_secs(3 * ABI_SECONDS),
             ..Header::default()

@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 
-use crate::kernels::Flavour;
+use crate::kernels::{self, Asked, Flavour};
 use crate::vm::interrupted;
 use crate::{parts, programs, setup, vm_command};
 pub use guest::PRELUDE;
@@ -62,9 +62,10 @@ pub struct Options {
     /// Also what takes long.
     #[arg(long)]
     full: bool,
-    /// Only on these kernels.
-    #[arg(long, value_delimiter = ',')]
-    kernels: Vec<Flavour>,
+    /// Only on these kernels: names as of `./x vm --kernel`, with commas between them, or `all`.
+    /// What is for 6.12 runs on `newest` and `6.12-cloud` as well, what is for 6.1 on `6.1-cloud`.
+    #[arg(long)]
+    kernels: Option<Asked>,
     /// How many guests at once. No test judges times of the host's clock, so they may be as many as
     /// there are processors.
     #[arg(long, default_value_t = default_jobs())]
@@ -102,7 +103,7 @@ impl Selection {
             is_name: programs::is_test(&filter),
             filter,
             full: options.full,
-            kernels: options.kernels.clone(),
+            kernels: options.kernels.clone().unwrap_or_default().0,
         }
     }
 
@@ -148,6 +149,9 @@ fn in_guests(selection: &Selection, options: &Options, report: &Report) -> Resul
         return Ok(());
     }
     if !options.no_build {
+        for flavour in &selection.kernels {
+            kernels::ensure(*flavour)?;
+        }
         let start = Instant::now();
         parts::build(&[], false)?;
         report.note("build", start.elapsed());
