@@ -20,7 +20,7 @@
 #include "children.h"
 
 #define NOBODY 65534
-#define MANY 40
+#define MANY 16
 
 /* A word of the calling thread's line in /proc/thread-self/stat, counted as in proc(5). */
 static long word_of_stat(int number)

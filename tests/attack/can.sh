@@ -18,7 +18,7 @@ fail() { echo "FAILED $*"; failed=1; }
 hostile=$PROGRAMS/can-hostile
 modprobe -a kvaser_pci can_raw can_bcm crtos || exit 1
 await '[ -e /sys/class/net/can1 ]' || exit 1
-in_memory crtos "$PROGRAMS/periodic" "$hostile" chrt cangen candump cansend jq
+in_memory crtos "$PROGRAMS/periodic" "$hostile" chrt cangen candump cansend gojq
 for name in can0 can1; do
 	ip link set $name type can bitrate 1000000 && ip link set $name up || exit 1
 done

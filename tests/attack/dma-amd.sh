@@ -3,6 +3,7 @@
 # As dma.sh, for an IOMMU of AMD's kind: entries that Linux forges in its tables, so that a device
 # reads and writes memory of the hypervisor, of a cell and of the realm, and registers that are the
 # hypervisor's.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

@@ -43,7 +43,7 @@ done
 beside=$(work 0)
 echo "work takes $beside us beside the flood, $alone without"
 [ "$beside" -lt $((3 * alone)) ] || fail 'the cell holds the CPU'
-[ "$(crtos cell list --json | jq -r '.[0].state')" = running ] || fail 'the cell does not run'
+[ "$(crtos cell list --json | gojq -r '.[0].state')" = running ] || fail 'the cell does not run'
 # It hears of its end.
 timeout 60 crtos cell stop flood || fail 'stop'
 crtos cell destroy flood || fail destroy

@@ -10,6 +10,7 @@
 # realm: no
 # shared: yes
 # uses: ethernet listeners
+# full: COUNT=20000
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -18,13 +19,13 @@ fail() { echo "FAILED $*"; failed=1; }
 hostile=$PROGRAMS/net-hostile
 seed=${SEED:-$(date +%s)}
 modprobe crtos && attacker || exit 1
-in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/net-latency" "$hostile" busybox chrt jq ip
+in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/net-latency" "$hostile" busybox chrt gojq ip
 dmesg --clear
 CPUS=1 ethernet_up || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
 listeners_begin crtos0
-flood() { "$PROGRAMS/net-latency" crtos0 flood 2; }
+flood() { "$PROGRAMS/net-latency" crtos0 flood 0.5; }
 keeps_period 5000 flood || fail 'a flood takes the period away'
 listeners_end
 
@@ -33,7 +34,7 @@ scribble() {
 	crtos run -- "$hostile" crtos0 listen &
 	listener=$!
 	await 'crtos ps | grep -q net-hostile'
-	attack random rings "$seed" 20000 0 || return 1
+	attack random rings "$seed" "${COUNT:-5000}" 0 || return 1
 	seed=$((seed + 1))
 	kill -9 $listener
 	wait $listener

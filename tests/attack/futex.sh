@@ -23,7 +23,7 @@ says() { await "grep -q '$2' $1"; }
 
 # The shell tells of each program that is killed.
 exec 2>/tmp/shell
-in_memory crtos "$PROGRAMS/periodic" "$exchange" busybox chrt jq truncate
+in_memory crtos "$PROGRAMS/periodic" "$exchange" busybox chrt gojq truncate
 crtos up --cpus 3 --memory 256M || exit 1
 crtos run -- "$exchange" $file make
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null

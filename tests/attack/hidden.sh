@@ -3,7 +3,8 @@
 # What the hypervisor and a cell have of the memory: Linux's kernel reads none of it, beside a cell
 # and behind one. A CPU that knows where a page lies that a cell gets has forgotten it before the
 # cell has contents.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 set -u

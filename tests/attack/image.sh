@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Whoever may load only the module that was installed gets only the hypervisor that is in it: no
 # file, wherever the firmware loader looks, is launched in its place.
-# kernels: all
+# kernels: 6.12
+# more kernels: 6.1 6.1-rt 6.12-rt
 # realm: no
 # shared: yes
 set -u

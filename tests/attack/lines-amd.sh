@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As `lines`, with an IOMMU of AMD's kind.
+# tier: full
 # kernels: 6.12
 # realm: no
 # uarts: isa

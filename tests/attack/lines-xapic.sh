@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As `lines`, on a machine without an IOMMU: the entry of the I/O APIC names the realm's CPU.
+# tier: full
 # kernels: 6.1
 # realm: no
 # uarts: isa

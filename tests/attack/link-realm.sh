@@ -20,7 +20,7 @@ program=$PROGRAMS/link-latency
 path=/dev/crtos-shm/plant
 modprobe crtos && attacker || exit 1
 dmesg --clear
-in_memory crtos "$program" "$PROGRAMS/periodic" python3 jq chrt taskset
+in_memory crtos "$program" "$PROGRAMS/periodic" python3 gojq chrt taskset
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 
 cat >peer.py <<'P'

@@ -56,13 +56,13 @@ keeps_port() {
 		fail "Linux reaches a port of the cell $1"
 }
 keeps_port 'before the lock'
-exits() { crtos stats --json | jq '[.cpus[] | .exits.port] | add'; }
+exits() { crtos stats --json | gojq '[.cpus[] | .exits.port] | add'; }
 before=$(exits)
 attack pci 0 >/dev/null
 [ "$(exits)" = "$before" ] || fail 'ports exit without a locked cell'
 
 # CPUs of Linux have left their guests so often because others called them.
-calls() { crtos stats --json | jq '[.cpus[] | select(.cpu < 3) | .exits.nmi] | add'; }
+calls() { crtos stats --json | gojq '[.cpus[] | select(.cpu < 3) | .exits.nmi] | add'; }
 before=$(calls)
 crtos cell lock victim 2>err || { cat err; fail lock; }
 # No access is under way that has seen the older map of ports. The third CPU is the one that locks.

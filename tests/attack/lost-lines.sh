@@ -65,7 +65,7 @@ poll = select.poll()
 poll.register(line)
 says("poll %x" % poll.poll(0)[0][1])
 PY
-cell=$(crtos cell list --json | jq '.[] | select(.name == "realtime") | .cell')
+cell=$(crtos cell list --json | gojq '.[] | select(.name == "realtime") | .cell')
 for round in ports lines; do
 	crtos device add ttyS1 && crtos device add can0 || fail "$round: not given"
 	can_line=$(crtos log | sed -n 's/.*has line \([0-9]*\), pin.*/\1/p' | tail -n 1)

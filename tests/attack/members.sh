@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A member of the group crtos takes from others neither the threads of the realm nor what their
 # calls say, and a file of a file system of theirs is not taken for one that is mounted later.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

@@ -68,7 +68,7 @@ for at in range(count):
                  + random.randbytes(6) + near)
     wire.send(frame)
 PY
-in_memory crtos "$program" "$PROGRAMS/periodic" python3 ip jq busybox
+in_memory crtos "$program" "$PROGRAMS/periodic" python3 ip gojq busybox
 wire && peer || exit 1
 station=$(cat /sys/class/net/near/address)
 over_there bash -c "exec -a peer $program" &

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A CPU that is offline at the launch is under the hypervisor like all others: whoever has it wake
 # up by an NMI executes code as a guest there, not below everybody.
-# kernels: all
+# kernels: 6.12
+# more kernels: 6.1 6.1-rt 6.12-rt
 # realm: no
 # shared: yes
 set -u

@@ -16,7 +16,7 @@
 set -u
 cd "$(mktemp -d)" || exit 1
 STOP=6 RECLAIM=7 DESTROY=8 LOCKED=-9
-in_memory crtos "$PROGRAMS/periodic" chrt jq python3
+in_memory crtos "$PROGRAMS/periodic" chrt gojq python3
 attacker || exit 1
 apic=$(apic_id 3)
 window=$((apic << 12)) nmi=$((0x400))
@@ -29,7 +29,7 @@ find_private
 dmesg --clear
 
 during sleep 1
-refusals() { crtos stats --json | jq ".hypervisor.$1"; }
+refusals() { crtos stats --json | gojq ".hypervisor.$1"; }
 interrupts=$(refusals iommu_refusals) memory=$(refusals dma_refusals)
 exits=$(nmi_exits 3)
 # Entries for interrupts of the realm's CPU, in each mode of delivery.
@@ -75,8 +75,8 @@ await 'crtos ps | grep -qw $program' || fail 'no program'
 crtos down --force 2>/dev/null && fail 'root stops it'
 crtos run -- sh -c "kill $program" || fail 'kill'
 wait $program
-[ "$(crtos cell list --json | jq -r '.[0].state')" = locked ] || fail 'it is not locked any more'
-[ "$(crtos cell list --json | jq -c '.[0].silent_cpus')" = '[]' ] || fail 'a CPU is gone'
+[ "$(crtos cell list --json | gojq -r '.[0].state')" = locked ] || fail 'it is not locked any more'
+[ "$(crtos cell list --json | gojq -c '.[0].silent_cpus')" = '[]' ] || fail 'a CPU is gone'
 crtos down || fail down
 rmmod attack
 complaints | grep -v -e AMD-Vi -e 'amd_iommu_report_page_fault: .* callbacks suppressed' && fail dmesg

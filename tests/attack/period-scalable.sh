@@ -13,7 +13,7 @@
 # shellcheck disable=SC2154
 set -u
 cd "$(mktemp -d)" || exit 1
-in_memory crtos "$PROGRAMS/periodic" chrt jq
+in_memory crtos "$PROGRAMS/periodic" chrt gojq
 attacker || exit 1
 crtos up --cpus 3 --memory 256M || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null

@@ -18,7 +18,7 @@ cpus=/sys/devices/system/cpu
 smi=$(od -An -tu4 -j48 -N4 /sys/firmware/acpi/tables/FACP | tr -d ' ')
 at_random() { attack random "$@" >/dev/null; }
 
-in_memory crtos "$PROGRAMS/periodic" busybox chrt jq python3 setpriv taskset
+in_memory crtos "$PROGRAMS/periodic" busybox chrt gojq python3 setpriv taskset
 attacker || exit 1
 crtos up --cpus 3 --memory 256M || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
@@ -85,7 +85,7 @@ bounds() {
 	for what in memory-write msr-write icr-init-broadcast icr-foreign-nmi wbinvd triple-fault
 	do
 		crtos cell start hostile $inmates/prober.elf --command-line $what || return 1
-		await '[ "$(crtos cell list --json | jq -r ".[1].state")" = failed ]' || return 1
+		await '[ "$(crtos cell list --json | gojq -r ".[1].state")" = failed ]' || return 1
 		crtos cell stop hostile || return 1
 	done
 	crtos cell destroy hostile

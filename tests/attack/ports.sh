@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # The I/O port by which software has the firmware take all CPUs: for Linux, and for cells that root
 # configures, there is no device while the hypervisor runs.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 set -u

@@ -3,7 +3,8 @@
 # Registers that all CPUs share, that say where memory lies, or that would outlast their owner:
 # Linux's kernel does not change them, a cell neither leaves them behind nor finds what Linux left.
 # What Linux does when it takes a CPU offline and online again works, and warns of nothing.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A Linux that lets no page go which the realm takes back: a program that unmaps thousands of pages
 # which Linux had goes on, and so do others. When Linux lets go, all memory comes back.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 900

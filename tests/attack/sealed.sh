@@ -24,7 +24,7 @@ refused() {
 	[ $got = "$status" ] || fail "$*: status $got, not $status"
 	grep -q "$words" err || { cat err; fail "$*: no reason"; }
 }
-sealed() { crtos stats --json | jq .realm.sealed; }
+sealed() { crtos stats --json | gojq .realm.sealed; }
 # offered EXPECTED WHAT STATE PROCESS PID PARENT
 offered() {
 	local expected=$1 what=$2 got
@@ -82,7 +82,7 @@ for _ in $(seq 20); do
 done
 refused 125 'the realm is sealed' chrt -f 99 crtos run -- "$PROGRAMS/family" spins
 grows 'after programs that were refused'
-await '[ "$(crtos ps --json | jq "[.[].pid] | unique | length")" = 1 ]' || { crtos ps; fail 'a slot is lost'; }
+await '[ "$(crtos ps --json | gojq "[.[].pid] | unique | length")" = 1 ]' || { crtos ps; fail 'a slot is lost'; }
 
 # A hostile kernel says what it likes of a new program, and of the realm.
 offered $REFUSE 'a program by hand' $SPAWN 60000 99999 0

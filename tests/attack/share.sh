@@ -19,7 +19,7 @@ got() {
 attacker || exit 1
 crtos up --cpus 3 --memory 64M || exit 1
 dmesg --clear
-cell=$(crtos cell list --json | jq -r '.[] | select(.name == "realtime") | .cell')
+cell=$(crtos cell list --json | gojq -r '.[] | select(.name == "realtime") | .cell')
 # Not on the CPU that a cell is to get: nobody gives the one that makes the call.
 taskset -pc 0 $$ >/dev/null
 result=$(attack share "$cell" 2)

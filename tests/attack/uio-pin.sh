@@ -30,7 +30,7 @@ works() {
 # count: how often the line has interrupted.
 count() {
 	crtos stats --json |
-		jq --arg name "$FUNCTION" '.realm.interrupts[] | select(.device == $name) | .count'
+		gojq --arg name "$FUNCTION" '.realm.interrupts[] | select(.device == $name) | .count'
 }
 # keeps_open: a program has the function open.
 keeps_open() {

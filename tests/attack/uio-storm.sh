@@ -18,7 +18,7 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 place=/sys/bus/pci/devices/$edu
-in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/uio-hostile" busybox chrt jq
+in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/uio-hostile" busybox chrt gojq
 modprobe crtos
 crtos up --cpus 3 --memory 256M || exit 1
 crtos device add "$edu" --no-reset || exit 1

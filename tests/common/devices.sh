@@ -3,9 +3,9 @@
 # Devices that come to the realm and go while it runs.
 
 # listed: those that cells have, of which kind, and which cell.
-listed() { crtos device list --json | jq -c 'map([.function, .kind, .cell])'; }
+listed() { crtos device list --json | gojq -c 'map([.function, .kind, .cell])'; }
 # heap: how many bytes of its own memory the realm's kernel uses.
-heap() { crtos stats --json | jq .realm.heap_used_bytes; }
+heap() { crtos stats --json | gojq .realm.heap_used_bytes; }
 
 # soon MILLISECONDS: waits for a random time below that; 999 at most.
 soon() { sleep "0.$(printf '%03d' $((RANDOM % $1)))"; }

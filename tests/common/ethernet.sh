@@ -18,6 +18,6 @@ counted() { cat "/sys/class/net/crtos0/statistics/$1"; }
 
 # programs_end: ends all programs of the realm.
 programs_end() {
-	crtos ps --json | jq -r '.[].pid' | xargs -r kill -9
-	await '[ "$(crtos ps --json | jq length)" = 0 ]'
+	crtos ps --json | gojq -r '.[].pid' | xargs -r kill -9
+	await '[ "$(crtos ps --json | gojq length)" = 0 ]'
 }

@@ -6,7 +6,7 @@
 exits() {
 	local before after count
 	read -r before _ </proc/uptime
-	count=$(crtos stats --json | jq -c --argjson cpu "$1" '.cpus[] | select(.cpu == $cpu) | .exits')
+	count=$(crtos stats --json | gojq -c --argjson cpu "$1" '.cpus[] | select(.cpu == $cpu) | .exits')
 	read -r after _ </proc/uptime
 	echo "${before/./}0000000 ${after/./}0000000 $count"
 }

@@ -35,7 +35,7 @@ explained() {
 found() {
 	local name=$1 code=$2 cause=$3
 	crtos check --json >check.json 2>err
-	jq -er --arg cause "$cause" --arg code "$code" '.requirements[]
+	gojq -er --arg cause "$cause" --arg code "$code" '.requirements[]
 		| select(.verdict != "ok" and .code == $code and .remedy != null)
 		| select(.found | test($cause))
 		| "\(.name): \(.found) remedy: \(.remedy) more: crtos explain \(.code)"' check.json >err || {

@@ -20,7 +20,7 @@ number() {
 nmis() { awk '/^ *NMI:/ { print $2 + $3 + $4 + $5 }' /proc/interrupts; }
 # Some units have a device read zeroes where nothing is.
 is_nothing() { [ "$1" = $nothing ] || [ "$1" = 0 ]; }
-silent() { crtos cell list --json | jq -c 'map(.silent_cpus // []) | add'; }
+silent() { crtos cell list --json | gojq -c 'map(.silent_cpus // []) | add'; }
 
 attack_by_device() {
 	local page before to found way address register cpu secret resource
@@ -134,7 +134,7 @@ attack_by_device() {
 	page=$(attack page)
 	attack dma poke "$page" "$(number "${edus[0]}")" >/dev/null
 	[ "$(attack hypercall 16 0 "$page" 0 0)" = 0 ] || fail 'the victim gets no function'
-	[ "$(crtos device list --json | jq length)" = 2 ] || fail 'it is not listed'
+	[ "$(crtos device list --json | gojq length)" = 2 ] || fail 'it is not listed'
 	rmmod attack
 
 	# Stopped, it does nothing, and Linux gets it as it gave it.

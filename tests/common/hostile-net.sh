@@ -8,14 +8,14 @@ attack_by_frames() {
 	failed=0
 	fail() { echo "FAILED $*"; failed=1; }
 	hostile=$PROGRAMS/net-hostile
-	in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/net-latency" "$hostile" busybox chrt jq ip
+	in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/net-latency" "$hostile" busybox chrt gojq ip
 	wire || exit 1
 	address=$(card_of near)
 	crtos up --cpus 1 --memory 256M --device near || exit 1
 	crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
 	listeners_begin near
-	flood() { "$PROGRAMS/net-latency" far flood 2; }
+	flood() { "$PROGRAMS/net-latency" far flood 0.5; }
 	keeps_period 5000 flood || fail 'a flood takes the period away'
 	# What the wire still holds is heard for a quarter of the time.
 	timeout 2 crtos run -- busybox true || fail 'an ordinary program gets no time beside a flood'

@@ -14,7 +14,7 @@ attack_by_vfio() {
 	gets() { crtos device add "$edu" --no-reset || fail "add: $1"; }
 	hostile() { timeout 120 crtos run -- "$hostile" "$@" || fail "$1: status $?"; }
 	# Memory that no process of the realm has.
-	left() { crtos stats --json | jq .realm.pool_free_bytes; }
+	left() { crtos stats --json | gojq .realm.pool_free_bytes; }
 	# killed WHEN: a program is killed while the function writes; another one gets its memory.
 	killed() {
 		crtos run -- "$hostile" transfer >out 2>err &

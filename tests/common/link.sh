@@ -3,4 +3,4 @@
 # The only link that there is.
 
 # peer NUMBER: the state of a peer.
-peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
+peer() { crtos link list --json | gojq -r --argjson peer "$1" '.[0].peers[$peer].state'; }

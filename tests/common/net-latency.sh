@@ -13,7 +13,7 @@ frames_take() {
 	declare -A bound=([there]=5000 [back]=15000 [above]=5000)
 	declare -A limit=([there]=15000 [back]=40000 [above]=15000)
 	program=$PROGRAMS/net-latency
-	in_memory crtos "$program" ip chrt taskset jq
+	in_memory crtos "$program" ip chrt taskset gojq
 	wire || exit 1
 	for place in near far; do
 		for line in "$(card_of $place)"/msi_irqs/*; do

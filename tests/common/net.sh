@@ -43,7 +43,7 @@ wire() {
 # told NAME: what Linux knows of an interface.
 told() {
 	ip -json address show dev "$1" |
-		jq -c '.[0] | [.ifname, (.flags | sort), .mtu, .txqlen, .address, [.addr_info[] | .local, .prefixlen]]'
+		gojq -c '.[0] | [.ifname, (.flags | sort), .mtu, .txqlen, .address, [.addr_info[] | .local, .prefixlen]]'
 }
 
 # linked: waits until near, of the realm, has found its link. Needs Python.

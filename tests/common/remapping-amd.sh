@@ -148,10 +148,10 @@ works_natively() {
 	store_at 0 0
 }
 
-refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
+refusals() { crtos stats --json | gojq '.hypervisor.iommu_refusals'; }
 survived() {
 	[ "$(nmi_exits 3)" = "$exits" ] || fail "$1: CPU 3 exits: $exits before, $(nmi_exits 3) after"
-	[ "$(crtos cell list --json | jq -c 'map(.silent_cpus) | add')" = '[]' ] ||
+	[ "$(crtos cell list --json | gojq -c 'map(.silent_cpus) | add')" = '[]' ] ||
 		fail "$1: a CPU is gone"
 	goes_on $program "$1"
 }
@@ -335,7 +335,7 @@ attack_remapping() {
 	crtos cell start victim $inmates/prober.elf --command-line keep || exit 1
 	[ "$(looked)" = 0 ] || fail 'the victim does not run'
 	crtos stats | grep -q '^protected: ' || fail 'the unit is not taken over'
-	[ "$(crtos stats --json | jq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
+	[ "$(crtos stats --json | gojq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
 	diff <(echo "$native") <(registers) || fail 'Linux finds other registers'
 	starts_waking
 	dmesg --clear

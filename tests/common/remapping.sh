@@ -41,7 +41,7 @@ registers() {
 		((offset / 16 == 8)) || echo "$offset $(attack unit $offset)"
 	done
 }
-refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
+refusals() { crtos stats --json | gojq '.hypervisor.iommu_refusals'; }
 
 # stays_on_first_cpu: Linux hears of faults on CPU 0, so that it does not move the message when
 # CPU 3 leaves. It moves an interrupt when the next one comes.
@@ -76,7 +76,7 @@ attack_remapping() {
 
 	crtos up --cpus 3 --memory 256M || exit 1
 	crtos stats | grep -q '^protected: ' || fail 'the unit is not taken over'
-	[ "$(crtos stats --json | jq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
+	[ "$(crtos stats --json | gojq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
 	diff <(echo "$native") <(registers) || fail 'Linux finds other registers'
 	starts_waking
 	dmesg --clear
@@ -105,7 +105,7 @@ attack_remapping() {
 	done
 	[ "$(attack unit $((0x38)))" = 0x0 ] || fail 'Linux does not find its register'
 	[ "$(nmi_exits 3)" = "$before" ] || fail "CPU 3 exits: $before before, $(nmi_exits 3) after"
-	[ "$(crtos cell list --json | jq -c '.[0].silent_cpus')" = '[]' ] || fail 'a CPU is gone'
+	[ "$(crtos cell list --json | gojq -c '.[0].silent_cpus')" = '[]' ] || fail 'a CPU is gone'
 	crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
 	[ $(($(refusals) - refused)) -ge $tried ] || fail "of $tried $(refusals) are refused, $refused before"
 	crtos log | grep -q 'interrupt of a device refused' || fail 'the hypervisor does not tell'

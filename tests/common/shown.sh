@@ -6,7 +6,7 @@
 told_of() {
 	"$@" python3 list.py
 	"$@" tcpdump -D 2>/dev/null | grep -o 'near\|far'
-	"$@" ip -json address show dev near | jq -c '.[0] | [.ifindex, .ifname, (.flags | sort), .mtu,
+	"$@" ip -json address show dev near | gojq -c '.[0] | [.ifindex, .ifname, (.flags | sort), .mtu,
 		.txqlen, .address, [.addr_info[] | .local, .prefixlen]]'
 	"$@" cat /sys/class/net/near/{ifindex,address,mtu,flags,carrier,operstate}
 }

@@ -171,7 +171,7 @@ attack_register() {
 is_unremapped() {
 	local found line
 	found=$(crtos stats --json |
-		jq -c '.hypervisor | [.iommus_taken, .iommus_confining, .iommus_remapping]')
+		gojq -c '.hypervisor | [.iommus_taken, .iommus_confining, .iommus_remapping]')
 	[ "$found" = '[1,1,0]' ] || fail "the unit is not taken over for addresses: $found"
 	line='not protected: .* interrupt CPUs of cells, but not reach their memory; .* remap interrupts$'
 	[ "$(crtos stats | grep -c "^$line")" = 1 ] || fail 'stats do not tell'
@@ -356,7 +356,7 @@ attack_by_tables() {
 	meets 'old entries for all memory'
 	[ "$(there)" = there ] || fail 'the realm does not survive'
 	[ "$(nmi_exits 3)" = "$before" ] || fail "CPU 3 exits: $before before, $(nmi_exits 3) after"
-	[ "$(crtos cell list --json | jq -c 'map(.silent_cpus) | add')" = '[]' ] || fail 'a CPU is gone'
+	[ "$(crtos cell list --json | gojq -c 'map(.silent_cpus) | add')" = '[]' ] || fail 'a CPU is gone'
 	[ "$(attack dma linux)" = fine ] || fail 'the device does not work any more'
 	[ "$(disk)" = "$sum" ] || fail 'the disk has other contents'
 

@@ -16,10 +16,10 @@ node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
 # How often it has interrupted.
 count() {
 	crtos stats --json |
-		jq --arg name "$edu" '.realm.interrupts[] | select(.device == $name) | .count'
+		gojq --arg name "$edu" '.realm.interrupts[] | select(.device == $name) | .count'
 }
 # listed: what cells have.
-listed() { crtos device list --json | jq -c 'map([.function, .cell])'; }
+listed() { crtos device list --json | gojq -c 'map([.function, .cell])'; }
 
 # drive_by_uio: all of it, which ends the script.
 drive_by_uio() {
@@ -50,7 +50,7 @@ drive_by_uio() {
 	await '[ "$(count)" -ge 60 ]' 100 || fail "stats: $(count) interrupts"
 	crtos trace -o trace.json crtos run -- $programs/uio each_interrupt_counts >/dev/null ||
 		fail trace
-	traced=$(jq --arg name "interrupt of $edu" \
+	traced=$(gojq --arg name "interrupt of $edu" \
 		'[.traceEvents[] | select(.name == $name)] | length' trace.json)
 	[ "$traced" = 51 ] || fail "trace: $traced interrupts"
 	crtos device add "$card" || fail 'the card'

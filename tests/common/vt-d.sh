@@ -45,7 +45,7 @@ others() {
 are_told() {
 	local faults
 	faults=$(crtos stats --json |
-		jq --arg device "$device" '.hypervisor.device_faults[] | select(.device == $device) | .count')
+		gojq --arg device "$device" '.hypervisor.device_faults[] | select(.device == $device) | .count')
 	[ $EXPECT = reached ] || [ "${faults:-0}" -gt 0 ] || fail 'its faults are not counted'
 	[ $EXPECT = reached ] || crtos log | grep -q "device $device: .* refused, reason" ||
 		fail 'its faults are not told'

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # The programs of tests/abi that take arguments do the same under Linux and in the realm: start,
 # ways to end, registers, noise.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # shared: yes
 # timeout: 600
 set -u

@@ -28,9 +28,9 @@ diff <(head -n -2 out) all/CONTENTS || fail CONTENTS
 # The configuration alone is missing, where there is no file.
 [ "$(grep -c MISSING all/CONTENTS)" -le 1 ] || { fail 'parts are missing'; cat all/CONTENTS; }
 for part in version check stats ps cells devices links; do
-	jq -e . "all/$part.json" >/dev/null || fail "$part.json"
+	gojq -e . "all/$part.json" >/dev/null || fail "$part.json"
 done
-jq -e --argjson pid "$program" 'any(.[]; .pid == $pid)' all/ps.json >/dev/null ||
+gojq -e --argjson pid "$program" 'any(.[]; .pid == $pid)' all/ps.json >/dev/null ||
 	fail 'no program in ps.json'
 grep -q 'hypervisor' all/hypervisor.log || fail 'no log of the hypervisor'
 [ -s all/kernel.log ] || fail 'no log of the kernel'

@@ -20,7 +20,7 @@ for name in can0 can1; do
 	ip link set $name up || exit 1
 done
 program=/usr/lib/crtos-tests/abi/can
-told() { ip -json -details link show can0 | jq -c '.[0] | [.flags, .linkinfo.info_data.bittiming]'; }
+told() { ip -json -details link show can0 | gojq -c '.[0] | [.flags, .linkinfo.info_data.bittiming]'; }
 before=$(told)
 natively 300 $program
 crtos up --cpus 3 --memory 256M --device can0 || exit 1

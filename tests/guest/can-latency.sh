@@ -20,7 +20,7 @@ bound=2300 limit=12000 count=200
 program=$PROGRAMS/can-latency
 modprobe -a kvaser_pci can_raw crtos || exit 1
 await '[ -e /sys/class/net/can1 ]' || exit 1
-in_memory crtos "$program" ip chrt jq taskset
+in_memory crtos "$program" ip chrt gojq taskset
 ip link set can0 type can bitrate 500000 && ip link set can0 up || exit 1
 # The other end is the program's alone.
 other=$(basename "$(readlink -f /sys/class/net/can1/device)")
@@ -41,7 +41,7 @@ echo "realm: $count frames, median $median ns, maximum $most ns"
 [ "$median" -le $bound ] || fail "more than $bound ns"
 [ "$most" -le $limit ] || fail "more than $limit ns at most"
 crtos log | grep 'can0 interrupts too often' && fail 'an ordinary program has it silenced'
-interrupts() { crtos stats --json | jq '.realm.interrupts[] | select(.device == "can0") | .count'; }
+interrupts() { crtos stats --json | gojq '.realm.interrupts[] | select(.device == "can0") | .count'; }
 await '[ "$(interrupts)" -ge $count ]' 100 || fail "stats: $(interrupts) interrupts"
 [ "$(interrupts)" -lt $((count + count / 4)) ] || fail "$(interrupts) interrupts for $count frames"
 

@@ -19,7 +19,7 @@ fail() { echo "FAILED $*"; failed=1; }
 can0='[["can0","can","realtime"]]'
 told() {
 	ip -json -details link show can0 |
-		jq -c '.[0] | [.txqlen, .linkinfo.info_data.restart_ms, .linkinfo.info_data.bittiming]'
+		gojq -c '.[0] | [.txqlen, .linkinfo.info_data.restart_ms, .linkinfo.info_data.bittiming]'
 }
 # passes WHEN COMMAND...: the command sends a frame that comes at the other end.
 passes() {

@@ -18,7 +18,7 @@ fail() { echo "FAILED $*"; failed=1; }
 modprobe -a kvaser_pci vcan can_raw can_bcm || exit 1
 await '[ -e /sys/class/net/can1 ]' || exit 1
 run=(timeout 30)
-up() { crtos up --cpus 3 --memory 256M --device can0 "$@"; }
+up=(crtos up --cpus 3 --memory 256M --device can0)
 
 # hear COUNT COMMAND...: what the other end hears of a program, and how that ends.
 hear() {
@@ -90,7 +90,7 @@ done
 programs >linux.out 2>linux.err
 
 ip link set can0 down
-up || exit 1
+"${up[@]}" || exit 1
 crtos log | grep 'can0: '
 crtos log | grep -q 'can0: .* 250000 bit/s, interrupts' || fail "can0: $(crtos log | grep can0)"
 [ ! -e /sys/class/net/can0 ] || fail 'Linux has can0'
@@ -127,7 +127,7 @@ crtos down || exit 1
 
 told() {
 	ip -json -details link show can0 |
-		jq -c '.[0].linkinfo.info_data | [.bittiming.bitrate, .restart_ms]'
+		gojq -c '.[0].linkinfo.info_data | [.bittiming.bitrate, .restart_ms]'
 }
 [ "$(told)" = '[250000,100]' ] || fail "afterwards: $(told)"
 ip link set can0 up
@@ -138,14 +138,14 @@ hear 1 cansend can0 123#DEADBEEF | grep -q 'can1 123#DEADBEEF' || fail 'Linux ca
 candump can0 >/dev/null &
 user=$!
 sleep 0.5
-up 2>why && fail 'one that programs use is taken'
+"${up[@]}" 2>why && fail 'one that programs use is taken'
 grep -q 'programs receive from it' why || fail "$(cat why)"
 kill $user; wait $user 2>/dev/null
 crtos up --cpus 3 --memory 256M --device vcan0 2>why && fail 'vcan0 is taken'
 grep -q 'its driver is' why || fail "$(cat why)"
-up --dry-run | grep -q 'would take can0' || fail rehearsal
+"${up[@]}" --dry-run | grep -q 'would take can0' || fail rehearsal
 for delay in 0.3 0.8; do
-	up &
+	"${up[@]}" &
 	command=$!
 	sleep $delay
 	kill -9 $command 2>/dev/null

@@ -17,7 +17,7 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 check() { local name=$1; shift; if "$@"; then echo "ok $name"; else fail "$name: status $?"; fi; }
 driver() { basename "$(readlink "/sys/bus/pci/devices/$1/driver")"; }
-holders() { crtos device list --json | jq -c 'map([.function, .cell])'; }
+holders() { crtos device list --json | gojq -c 'map([.function, .cell])'; }
 space() { od -An -tx4 -v -N 64 "/sys/bus/pci/devices/$1/config"; }
 modprobe -a e1000e crtos || exit 1
 dmesg --clear
@@ -48,7 +48,7 @@ check add crtos device add "${edu#0000:}" --cell demo --no-reset
 [ "$(driver "$edu")" = crtos ] || fail 'its driver in Linux'
 refused 'has .* already' crtos device add "$edu" --cell demo
 check 'the program hears and copies' starts_edu demo
-exits() { crtos stats --json | jq -c '.cpus[] | select(.cpu == 3) | .exits | del(.hypercall)'; }
+exits() { crtos stats --json | gojq -c '.cpus[] | select(.cpu == 3) | .exits | del(.hypercall)'; }
 count=$(exits)
 interrupts=$(asked demo 0)
 [ "$(ask demo $interrupt 200)" = 0xc8 ] || fail 'interrupts are lost'
@@ -63,7 +63,7 @@ check remove crtos device remove "$edu"
 # The program has no registers any more: its next access is a fault of its own, and nothing else.
 PATIENCE=5 ask demo $interrupt 1 >/dev/null
 await 'crtos log | grep -q "demo: exception 13 error 0x0"' 100 || fail 'it reaches them'
-[ "$(crtos cell list --json | jq -r '.[0].state')" = running ] || fail 'the cell has ended'
+[ "$(crtos cell list --json | gojq -r '.[0].state')" = running ] || fail 'the cell has ended'
 
 # With the device in a cell of which nothing runs any more, and destroyed with it.
 check 'stop' crtos cell stop demo

@@ -12,9 +12,9 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 # check DESCRIPTION CONDITION-OF-JQ
 check() {
-	[ "$(jq "$2" report.json)" = true ] && { echo "ok $1"; return; }
+	[ "$(gojq "$2" report.json)" = true ] && { echo "ok $1"; return; }
 	echo "FAILED $1"
-	jq -c '.lapses[] | {command, kind, what, inside, count, at: [.frames[].function][:12]}' report.json
+	gojq -c '.lapses[] | {command, kind, what, inside, count, at: [.frames[].function][:12]}' report.json
 	failed=1
 }
 
@@ -75,5 +75,5 @@ setpriv --reuid 65534 --regid 65534 --clear-groups crtos latency -- true 2>err &
 	{ echo 'FAILED anybody may'; failed=1; }
 # Nothing is traced afterwards.
 crtos trace --duration 0.1 --output after.json 2>/dev/null
-[ "$(jq '[.traceEvents[] | select(.name == "page fault")] | length' after.json)" = 0 ] || failed=1
+[ "$(gojq '[.traceEvents[] | select(.name == "page fault")] | length' after.json)" = 0 ] || failed=1
 exit $failed

@@ -51,7 +51,7 @@ crtos up --cpus 3 --memory 256M || exit 1
 cp /bin/sleep 'o"d\d'
 crtos run -- './o"d\d' 1000 &
 program=$!
-await 'crtos ps --json | jq -e "any(.[]; .pid == $program and .state != \"R\" and .remote_calls > 0)" >state' 300 ||
+await 'crtos ps --json | gojq -e "any(.[]; .pid == $program and .state != \"R\" and .remote_calls > 0)" >state' 300 ||
 	fail 'the program does not sleep'
 sleep 0.5
 crtos stats --prometheus >page || fail stats

@@ -11,7 +11,7 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 # check DESCRIPTION CONDITION-OF-JQ, of the last table
 check() {
-	[ "$(tail -1 top.json | jq "$2")" = true ] && { echo "ok $1"; return; }
+	[ "$(tail -1 top.json | gojq "$2")" = true ] && { echo "ok $1"; return; }
 	echo "FAILED $1"
 	cat top.json
 	failed=1

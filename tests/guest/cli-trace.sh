@@ -11,7 +11,7 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 # check DESCRIPTION CONDITION-OF-JQ FILE
 check() {
-	[ "$(jq "$2" "$3")" = true ] && { echo "ok $1"; return; }
+	[ "$(gojq "$2" "$3")" = true ] && { echo "ok $1"; return; }
 	echo "FAILED $1"
 	failed=1
 }
@@ -37,7 +37,7 @@ check 'a trace of nothing is one, too' '.traceEvents | type == "array"' quiet.js
 for seconds in 2 20 200; do
 	crtos trace --duration $seconds --output - -- crtos run busybox sh -c 'exit 3' >status.json 2>err
 	[ $? = 3 ] || { echo "FAILED the status is the command's"; failed=1; }
-	[ "$(jq '.traceEvents | length > 10' status.json)" = true ] && break
+	[ "$(gojq '.traceEvents | length > 10' status.json)" = true ] && break
 done
 check 'to standard output' '.traceEvents | length > 10' status.json
 # Around a late wake-up: some are later than a nanosecond, none than ten seconds.

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `ps`, `stats`, `log`, `version`, `check` show what is there; `down` refuses while programs run,
 # and names them.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 set -u
@@ -54,10 +55,10 @@ reader = os.pipe()
 for wait in (lambda: os.read(reader[0], 1), threading.Event().wait, lambda: time.sleep(1000)):
     threading.Thread(target=wait, daemon=True).start()
 threading.Event().wait()' & python=$!
-of_python() { crtos ps --json | jq -c "[.[] | select(.pid == $python) | .state] | sort"; }
+of_python() { crtos ps --json | gojq -c "[.[] | select(.pid == $python) | .state] | sort"; }
 check 'idle threads are shown as idle' await '[ "$(of_python)" = "[\"S\",\"S\",\"S\",\"S\"]" ]' 300
 of_python
-check 'each thread has a name' jq -e 'all(.[]; .command != "")' < <(crtos ps --json)
+check 'each thread has a name' gojq -e 'all(.[]; .command != "")' < <(crtos ps --json)
 kill $python; wait $python
 check 'a program that has ended has no row' await '[ "$(of_python)" = "[]" ]' 100
 

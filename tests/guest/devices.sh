@@ -16,7 +16,7 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 # packets NUMBER DIRECTION: that a card counts.
 packets() {
-	ip -n "end$1" -s -j link show "${cards[$1]}" | jq ".[0].stats64.$2.packets"
+	ip -n "end$1" -s -j link show "${cards[$1]}" | gojq ".[0].stats64.$2.packets"
 }
 modprobe -a e1000e crtos || exit 1
 # The cards are in worlds of their own, or Linux would not use the wire.

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # O_DIRECT: a disk's blocks go straight into the pages of a program in the realm (get_user_pages),
 # and from there to a disk.
-# kernels: all
+# kernels: 6.1 6.12-rt
+# more kernels: 6.1-rt 6.12
 # shared: yes
 set -u
 cd "$(mktemp -d)" || exit 1

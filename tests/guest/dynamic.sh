@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's own dynamically linked programs do the same under Linux and in the realm.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # shared: yes
 # timeout: 600
 set -u

@@ -16,7 +16,7 @@ fail() { echo "FAILED $*"; failed=1; }
 count=200
 program=$PROGRAMS/ether-latency
 modprobe -a crtos veth || exit 1
-in_memory crtos "$program" ip taskset jq
+in_memory crtos "$program" ip taskset gojq
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 
 # measure WHAT BOUND COMMAND...: asks, and says what it took; fails above so much there and back.
@@ -44,7 +44,7 @@ crtos run -- "$program" answer 10.9.0.2 &
 await 'crtos ps | grep -q ether-latency'
 sleep 0.5
 # Remote calls of the program there.
-remote() { crtos ps --json | jq '[.[].remote_calls] | add'; }
+remote() { crtos ps --json | gojq '[.[].remote_calls] | add'; }
 before=$(remote)
 measure 'Linux to the realm' 40000 taskset -c 2 "$program" ask 10.9.0.2 $count
 [ "$(remote)" = "$before" ] || fail "remote calls: $before before, $(remote) now"

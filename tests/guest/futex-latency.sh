@@ -17,7 +17,7 @@ count=200
 program=$PROGRAMS/futex-latency
 file=/dev/shm/futex-latency
 modprobe crtos || exit 1
-in_memory crtos "$program" taskset jq
+in_memory crtos "$program" taskset gojq
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 
 # on WHERE CPU COMMAND...: the program, in place of the shell.

@@ -11,7 +11,7 @@
 # full: COUNT=20000
 # timeout: 1800
 set -u
-count=${COUNT:-2000}
+count=${COUNT:-500}
 file=/dev/shm/exchange
 modprobe crtos	# Linux warns of modules that are not its own
 dmesg --clear

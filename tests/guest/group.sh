@@ -17,7 +17,7 @@ first=0000:00:1c.0 second=0000:00:1c.1
 place() { echo "/sys/bus/pci/devices/$1"; }
 group() { basename "$(readlink "$(place "$1")/iommu_group")"; }
 driver() { basename "$(readlink "$(place "$1")/driver" || echo none)"; }
-has() { crtos device list --json | jq -r '[.[].function] | sort | join(" ")'; }
+has() { crtos device list --json | gojq -r '[.[].function] | sort | join(" ")'; }
 # works FUNCTION [RUN...]: the register of the UART that keeps what is written there.
 works() {
 	local byte file

@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Linux's NMIs and CPU hotplug work under the hypervisor, beside a cell that notices nothing.
-# kernels: all
+# kernels: 6.12
+# more kernels: 6.1 6.1-rt 6.12-rt
 # realm: no
 # shared: yes
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-exits() { crtos stats --json | jq '.cpus[3].exits_total'; }
+exits() { crtos stats --json | gojq '.cpus[3].exits_total'; }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
 
 echo 1 >/proc/sys/kernel/sysrq

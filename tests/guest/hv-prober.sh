@@ -13,7 +13,7 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 # state, exit reason and address of the failure of a cell
 cell() {
-	crtos cell list --json | jq -r --arg name "$1" \
+	crtos cell list --json | gojq -r --arg name "$1" \
 		'.[] | select(.name == $name) | [.state, if .state == "failed" then .failure | .cpu, .address else empty end] | join(" ")'
 }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }

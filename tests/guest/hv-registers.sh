@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Linux accesses registers that cause an exit. What the processor would refuse is a fault and does
 # not harm the hypervisor. The registers of machine checks are there.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 set -u

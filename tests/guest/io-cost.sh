@@ -32,7 +32,7 @@ await 'ip netns exec end0 busybox ping -q -c 1 -W 1 10.0.0.2 >/dev/null' || fail
 # exits: how many there were, and the nanoseconds that they took.
 exits() {
 	crtos stats --json 2>/dev/null |
-		jq -r '[([.cpus[].exits[]] | add), ([.cpus[:3][].hypervisor_ns] | add)] | @tsv' ||
+		gojq -r '[([.cpus[].exits[]] | add), ([.cpus[:3][].hypervisor_ns] | add)] | @tsv' ||
 		echo 0 0
 }
 # work: nanoseconds that CPUs have worked so far. How long one was idle it tells when it wakes.
@@ -75,7 +75,7 @@ measure() {
 		# In thousandths.
 		rates["$1 $what"]=$(((made[3] - made[1]) * 500 / count))
 		shares["$1 $what"]=$(((taken[3] - taken[1]) / count / 2))
-		line+=" | $cost $(jq -n "${rates["$1 $what"]} / 1000") ${shares["$1 $what"]}"
+		line+=" | $cost $(gojq -n "${rates["$1 $what"]} / 1000") ${shares["$1 $what"]}"
 	done
 	echo "$line"
 }

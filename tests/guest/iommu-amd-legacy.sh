@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # An IOMMU of AMD's kind with entries of 32 bits for interrupts, and CPUs without x2APIC mode. Linux
 # has these where a processor does not store 128 bits at once.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # An IOMMU that Linux uses for interrupts alone.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `crtos` leaves nothing behind when it is killed at a random moment of whatever it does.
-# kernels: 6.1 6.12-rt
-# more kernels: 6.1-rt 6.12
+# kernels: 6.12-rt
+# more kernels: 6.1 6.1-rt 6.12
 # realm: no
 # shared: yes
 # full: RUNS=200

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A CPU on which somebody else already uses virtualization does not take the hypervisor: the launch
 # is undone on the others, says which CPU and why, and works once the CPU is free again.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 set -u

@@ -19,7 +19,7 @@ program=$PROGRAMS/link-latency
 path=/dev/crtos-shm/plant
 count=200
 modprobe crtos || exit 1
-in_memory crtos "$program" jq taskset chrt
+in_memory crtos "$program" gojq taskset chrt
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 
 # judge WHAT MEDIAN MOST BOUND LIMIT: says what it took, in nanoseconds; fails above BOUND in the

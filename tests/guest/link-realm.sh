@@ -132,7 +132,7 @@ crtos up --cpus 3 --memory 256M --link plant --dry-run | grep -q 'peer of the li
 	fail 'a rehearsal says nothing of the link'
 refused 'is not free' crtos up --cpus 3 --memory 256M --link plant:3
 refused 'is peer 1 of' crtos up --cpus 3 --memory 256M --link plant --link plant
-[ "$(crtos link list --json | jq -r '[.[0].peers[].cell | numbers] | length')" = 0 ] ||
+[ "$(crtos link list --json | gojq -r '[.[0].peers[].cell | numbers] | length')" = 0 ] ||
 	fail 'a realm that did not start is a peer'
 crtos up --cpus 3 --memory 256M --link plant || exit 1
 refused 'are peers of' crtos link destroy plant

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # The module explains what it refuses, and leaves nothing of it behind.
-# kernels: all
+# kernels: 6.12
+# more kernels: 6.1 6.1-rt 6.12-rt
 # realm: no
 # shared: yes
 # timeout: 600

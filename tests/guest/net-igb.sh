@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # What guest/net shows of an 82574L an 82576 does as well, which Linux drives by igb. In the full
 # tier also what guest/net-shown and guest/net-abi show of that.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

@@ -18,7 +18,7 @@ fail() { echo "FAILED $*"; failed=1; }
 # other CPUs in it when they work.
 bound=20000 limit=60000 count=200
 program=$PROGRAMS/udp-latency
-in_memory crtos "$program" ip chrt taskset jq
+in_memory crtos "$program" ip chrt taskset gojq
 wire && peer || exit 1
 for place in near far; do
 	device=$(over_there readlink -f /sys/class/net/$place/device 2>/dev/null ||

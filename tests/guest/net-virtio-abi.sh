@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As net-abi.sh, with network devices of virtio.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

@@ -10,7 +10,7 @@ cpus=/sys/devices/system/cpu
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 online() { [ "$(cat $cpus/online)" = "$1" ] || fail "CPUs online: $(cat $cpus/online), not $1"; }
-owners() { crtos stats --json | jq -r '[.cpus[].owner] | join(" ")'; }
+owners() { crtos stats --json | gojq -r '[.cpus[].owner] | join(" ")'; }
 
 online 0-1
 [ "$(cat $cpus/present)" = 0-3 ] || fail "CPUs present: $(cat $cpus/present)"

@@ -20,7 +20,7 @@ program=/usr/lib/crtos-tests/abi/platform
 place=/sys/bus/platform/devices/crtos-test
 node() { local found; found=$(ls $place/uio) && echo "/dev/$found"; }
 driver() { basename "$(readlink $place/driver)"; }
-listed() { crtos device list --json | jq -c 'map([.function, .cell])'; }
+listed() { crtos device list --json | gojq -c 'map([.function, .cell])'; }
 cd "$(mktemp -d)" || exit 1
 modprobe -a uio crtos || exit 1
 dmesg --clear

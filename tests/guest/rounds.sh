@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Up, run, down, many times in one boot: nothing is left behind.
-# kernels: 6.1 6.12-rt
-# more kernels: 6.1-rt 6.12
+# kernels: 6.12-rt
+# more kernels: 6.1 6.1-rt 6.12
 # realm: no
 # shared: yes
 # full: ROUNDS=100

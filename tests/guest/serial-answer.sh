@@ -20,7 +20,7 @@ at_most() {
 	median=$(awk -v name="$1" '$1 == name { print $3 }' realm)
 	[ -n "$median" ] && [ "$median" -le "$2" ] || fail "$1: $median instructions, not $2 at most"
 }
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits | add'; }
+exits() { crtos stats --json | gojq '.cpus[] | select(.cpu == 3) | .exits | add'; }
 in_memory "$PROGRAMS/serial-answer"
 # The program writes to the port of the line that the kernel drives, too, as no other one may.
 crtos up --cpus 3 --memory 256M --device ttyS1 --command-line ports=2f8-2ff || exit 1
@@ -33,7 +33,7 @@ at_most read 2000
 at_most answered 3000
 # What a program causes that does nothing is some 30.
 [ $(($(exits) - before)) -lt 300 ] || fail "$(($(exits) - before)) exits for 1000 interrupts"
-count() { crtos stats --json | jq '.realm.interrupts[] | select(.device == "ttyS1") | .count'; }
+count() { crtos stats --json | gojq '.realm.interrupts[] | select(.device == "ttyS1") | .count'; }
 await '[ "$(count)" -ge 1000 ]' 100 || fail "stats: $(count) interrupts"
 crtos log | grep 'ttyS1 interrupts too often' && fail 'an ordinary program has it silenced'
 

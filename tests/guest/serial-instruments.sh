@@ -7,7 +7,7 @@
 # realm: no
 # tier: full
 # uarts: isa
-# packages: gpsd,gpsd-clients,minicom,sigrok-cli
+# packages: jq,gpsd,gpsd-clients,minicom,sigrok-cli
 # timeout: 600
 # uses: analyser
 set -u

@@ -109,7 +109,7 @@ refused 'serial port' crtos device remove ttyS1
 
 # Killed commands, and programs.
 is_back() { [ "$(told)" = "$before" ] || fail "$1: $(told)"; }
-survives_kills "${ROUNDS:-20}" 100 ttyS1 "$ttys1" 'serial port' cat /dev/ttyS1
+survives_kills "${ROUNDS:-8}" 100 ttyS1 "$ttys1" 'serial port' cat /dev/ttyS1
 by_linux 'after kills'
 
 # It goes with the realm, also with a program that has it open, and after a kill.

@@ -57,7 +57,7 @@ messages_by() {
 	case $rounds:$1 in
 	100:file) echo 1000000 ;;
 	100:*) echo 100000 ;;
-	*) echo 20000 ;;
+	*) echo 5000 ;;
 	esac
 }
 for kind in file memfd sysv; do

@@ -4,7 +4,8 @@
 # cell that writes what is another's is stopped, one that rings a cell it is not linked with is
 # refused; who stops, fails or is killed is seen as such. Sizes and peers that do not match are
 # refused, and nothing stays of what was killed.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

@@ -20,7 +20,7 @@ interval_us=1000
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 # Memory that no process of the realm has.
-free() { crtos stats --json | jq '.realm.pool_free_bytes'; }
+free() { crtos stats --json | gojq '.realm.pool_free_bytes'; }
 crtos up --cpus 2,3 --memory 512M || exit 1
 # The first program leaves a little behind for the next ones, and what was read of the programs'
 # files is kept.
@@ -42,7 +42,7 @@ while ! [ -e over ]; do
 done &
 realm=$!
 # raised: all threads of cyclictest have their priority.
-raised() { [ "$(crtos ps --json | jq '[.[] | select(.command == "cyclictest" and .priority == 99)] | length')" = "$(getconf _NPROCESSORS_CONF)" ]; }
+raised() { [ "$(crtos ps --json | gojq '[.[] | select(.command == "cyclictest" and .priority == 99)] | length')" = "$(getconf _NPROCESSORS_CONF)" ]; }
 # Its first thread, which creates the others, has a priority from the beginning, and pi_stress
 # begins after them: neither hackbench nor pi_stress delays their creation. It ends after pi_stress,
 # however long that takes to begin.
@@ -64,11 +64,11 @@ wait
 [ -s rounds ] || fail 'hackbench did not come to an end'
 echo "hackbench: $(wc -l <rounds) rounds"
 echo 'cyclictest, ns: thread, samples, least, mean, most'
-jq -r '.thread | to_entries[] | [.key, .value.cycles, .value.min, .value.avg, .value.max] | @tsv' cyclictest.json || fail 'no report of cyclictest'
+gojq -r '.thread | to_entries[] | [.key, .value.cycles, .value.min, .value.avg, .value.max] | @tsv' cyclictest.json || fail 'no report of cyclictest'
 [ -z "${RESULT:-}" ] || cp cyclictest.json "$RESULT"
-[ "$(jq "[.thread[] | select(.cycles < $seconds * 990000 / $interval_us)] | length" cyclictest.json)" = 0 ] || fail 'wake-ups are missing'
+[ "$(gojq "[.thread[] | select(.cycles < $seconds * 990000 / $interval_us)] | length" cyclictest.json)" = 0 ] || fail 'wake-ups are missing'
 if [ -n "${MOST_NS:-}" ]; then
-	most=$(jq '[.thread[].max] | max' cyclictest.json)
+	most=$(gojq '[.thread[].max] | max' cyclictest.json)
 	[ "$most" -le "$MOST_NS" ] || fail "a wake-up was $most ns late, $MOST_NS may be"
 fi
 

@@ -14,7 +14,7 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 unit=crtos-run@period.service
 main() { systemctl show --property MainPID --value "$1"; }
-in_realm() { crtos ps --json | jq -e --argjson pid "$1" 'any(.[]; .pid == $pid)' >/dev/null; }
+in_realm() { crtos ps --json | gojq -e --argjson pid "$1" 'any(.[]; .pid == $pid)' >/dev/null; }
 
 mkdir -p /etc/crtos/run /etc/systemd/system/plain.service.d
 crtos plan >/etc/crtos/realm.toml || fail plan

@@ -25,7 +25,7 @@ count=${COUNT:-200}
 bound=1300 limit=4000
 program=$PROGRAMS/uio-latency
 node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
-in_memory crtos "$program" busybox chrt jq taskset
+in_memory crtos "$program" busybox chrt gojq taskset
 modprobe -a uio_pci_generic crtos || exit 1
 
 echo uio_pci_generic >"$place/driver_override"

@@ -21,7 +21,7 @@ node() { local found; found=$(ls "$(place "$1")/uio") && echo "/dev/$found"; }
 program=/usr/lib/crtos-tests/abi/uio-pin
 # interrupts FUNCTION: how often functions on its line have interrupted.
 interrupts() {
-	crtos stats --json | jq --arg name "$1" \
+	crtos stats --json | gojq --arg name "$1" \
 		'.realm.interrupts[] | select(.device | startswith($name)) | .count'
 }
 modprobe -a uio_pci_generic crtos || exit 1

@@ -56,7 +56,7 @@ forwards Linux linux.out
 crtos up --cpus 2,3 --memory 512M || exit 1
 for card in "${cards[@]:0:2}"; do crtos device add "$card" --no-reset || fail "add $card"; done
 # The CPU that forwards.
-exits() { crtos stats --json | jq -c '.cpus[] | select(.cpu == 3) | .exits'; }
+exits() { crtos stats --json | gojq -c '.cpus[] | select(.cpu == 3) | .exits'; }
 sleep 80 | timeout 300 chrt -f 10 stdbuf -oL crtos run --renumber-cpus -- "${forward[@]}" -- \
 	"${how[@]}" >realm.out 2>&1 &
 child=$!

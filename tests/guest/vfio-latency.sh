@@ -24,7 +24,7 @@ count=${COUNT:-200}
 # other CPUs in it when they work.
 bound=1400 limit=4000
 program=$PROGRAMS/vfio-latency
-in_memory crtos "$program" busybox chrt jq taskset
+in_memory crtos "$program" busybox chrt gojq taskset
 drives_by_vfio "$edu" || exit 1
 
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # The path from a timer's deadline to the program, in instructions: in the realm and in the idle
 # Linux beside it.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # icount: yes
 # shared: yes
 # timeout: 600

@@ -8,11 +8,11 @@
 # full: SECONDS_OF_LOAD=60
 set -u
 cd "$(mktemp -d)" || exit 1
-seconds=${SECONDS_OF_LOAD:-20}
+seconds=${SECONDS_OF_LOAD:-8}
 wakeups=$((seconds * 1000))
-cpu=$(crtos stats --json | jq '[.cpus[] | select(.owner != "linux" and .owner != "parked") | .cpu] | .[0] // halt_error') || exit 1
+cpu=$(crtos stats --json | gojq '[.cpus[] | select(.owner != "linux" and .owner != "parked") | .cpu] | .[0] // halt_error') || exit 1
 # The counters are noted first and looked at afterwards: under this load, that takes seconds.
-exits() { jq --argjson cpu "$cpu" '.cpus[] | select(.cpu == $cpu) | .exits | add' "$1"; }
+exits() { gojq --argjson cpu "$cpu" '.cpus[] | select(.cpu == $cpu) | .exits | add' "$1"; }
 
 stress-ng --quiet --cpu 0 --vm 2 --vm-bytes 64M --fork 2 --timeout 1000 &
 load=$!

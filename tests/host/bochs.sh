@@ -10,7 +10,7 @@ exec ./x vm --emulator bochs --kernel 6.12 --smp 2 --no-realm --timeout 3900 -- 
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 await() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; return 1; }
-state() { crtos cell list --json | jq -r ".[] | select(.name == \"probe\") | .state"; }
+state() { crtos cell list --json | gojq -r ".[] | select(.name == \"probe\") | .state"; }
 lines() { crtos log | grep " probe: "; }
 all() { taskset -c 0 true && taskset -c 1 true; }
 # run SELECTOR TEXT STATE: the cell has to say TEXT in the log, and to be in STATE then.

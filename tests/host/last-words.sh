@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Linux panics; programs in the realm read its last words, hear of its end, and go on without it.
+# full: KERNELS=both
 # timeout: 1200
 set -u
 dir=$(mktemp -d)
@@ -41,7 +42,9 @@ panic_on() {
 	! grep -aE '^(handler|waits|default|memory): ' "$port" | grep -vE ': (ready|told by .*|done)$'
 }
 
-for kernel in 6.1 6.12; do
+kernels=(6.12)
+[ -z "${KERNELS:-}" ] || kernels=(6.1 6.12)
+for kernel in "${kernels[@]}"; do
 	panic_on $kernel; status=$?
 	kill $vm 2>/dev/null; wait $vm 2>/dev/null
 	if [ $status != 0 ]; then

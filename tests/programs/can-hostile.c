@@ -4,7 +4,7 @@
  *
  * A program that wants all that sockets of a CAN interface can be given: sockets, filters, or
  * cyclic frames without end, which it then holds until it is killed; or it sends, or makes sockets
- * and drops them, as fast as it can for a second.
+ * and drops them, as fast as it can for a third of a second.
  */
 #include <errno.h>
 #include <linux/can.h>
@@ -77,13 +77,15 @@ static void hold(int count)
 
 static int is_time(void)
 {
-	static time_t end;
+	static double end;
 	struct timespec now;
+	double seconds;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (!end)
-		end = now.tv_sec + 1;
-	return now.tv_sec < end;
+	seconds = now.tv_sec + now.tv_nsec * 1e-9;
+	if (end == 0)
+		end = seconds + 0.3;
+	return seconds < end;
 }
 
 int main(int argc, char **argv)

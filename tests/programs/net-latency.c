@@ -106,18 +106,17 @@ static void *send_back(void *unused)
 	return NULL;
 }
 
-static int flood(const char *name, int seconds)
+static int flood(const char *name, double seconds)
 {
-	struct timespec now, end;
+	struct timespec now, begin;
 	int fd = bound(name), count = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += seconds;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
 	do {
-		for (int i = 0; i < 50; i++)
+		for (int i = 0; i < 5; i++)
 			put(fd, count++);
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (now.tv_sec < end.tv_sec);
+	} while (now.tv_sec - begin.tv_sec + (now.tv_nsec - begin.tv_nsec) * 1e-9 < seconds);
 	printf("%d frames\n", count);
 	return 0;
 }
@@ -129,7 +128,7 @@ int main(int argc, char **argv)
 	uint64_t *ticks;
 
 	if (argc == 4 && strcmp(argv[2], "flood") == 0)
-		return flood(argv[1], atoi(argv[3]));
+		return flood(argv[1], atof(argv[3]));
 	if (argc < 4)
 		return 2;
 	is_above = argc == 5 && !back;

@@ -7,7 +7,7 @@
  * hold		keeps the file open and its memory mapped, in a child as well, and touches a
  *		register every millisecond. SIGBUS ends it, with "lost" if the file then says EIO.
  * mapped	the same without the file, which it has closed; SIGBUS ends it, with "lost".
- * storm	has it interrupt for a second as often as it can, while nobody reads.
+ * storm	has it interrupt for a third of a second as often as it can, while nobody reads.
  * copy		has it copy to and from the first pages of the kernel, each of which takes edu
  *		a tenth of a second.
  */
@@ -106,7 +106,7 @@ static int storm(int fd)
 			registers[RAISE] = 1;
 		raised += 100;
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (now.tv_sec - end.tv_sec + (now.tv_nsec - end.tv_nsec) * 1e-9 < 1);
+	} while (now.tv_sec - end.tv_sec + (now.tv_nsec - end.tv_nsec) * 1e-9 < 0.3);
 	if (read(fd, &last, sizeof(last)) != sizeof(last))
 		return 1;
 	/* Its pin, which is off, would stay raised. */

@@ -24,7 +24,7 @@ const PACKAGES: &[&str] = &[
     "file",
     "gdb-minimal",
     "iproute2",
-    "jq",
+    "gojq",
     "kmod",
     "less",
     "ltrace",

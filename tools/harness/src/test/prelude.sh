@@ -50,7 +50,7 @@ await() { for _ in $(seq "${2-1200}"); do eval "$1" && return; sleep 0.1; done; 
 # state CELL: what `crtos cell list` says of it; none if there is no such cell.
 state() {
 	crtos cell list --json |
-		jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'
+		gojq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'
 }
 
 # attacker: loads the module of tests/attack.
@@ -89,7 +89,7 @@ hypercall() {
 # script's `fail` is told if not.
 goes_on() {
 	local program=$1 what=$2 cpu
-	[ "$(crtos cell list --json | jq -r '.[0].state')" = running ] || fail "$what: the realm ended"
+	[ "$(crtos cell list --json | gojq -r '.[0].state')" = running ] || fail "$what: the realm ended"
 	[ -d "/proc/$program" ] || fail "$what: the program ended"
 	for cpu in 0 1; do
 		[ "$(taskset -c $cpu echo there)" = there ] || fail "$what: nothing runs on CPU $cpu"
@@ -125,7 +125,7 @@ refused() {
 
 # nmi_exits CPU: how often it has left its guest because of an NMI, by which CPUs are called.
 nmi_exits() {
-	crtos stats --json | jq --argjson cpu "$1" '.cpus[] | select(.cpu == $cpu) | .exits.nmi'
+	crtos stats --json | gojq --argjson cpu "$1" '.cpus[] | select(.cpu == $cpu) | .exits.nmi'
 }
 
 # tries_period LATEST COMMAND...: attacks while a program in the realm wakes each millisecond. Fails
@@ -175,7 +175,7 @@ disk_goes_on() {
 	for ((round = 0; round < $1; round++)); do
 		crtos up --cpus 3 --memory 128M || { fail "up, round $round"; break; }
 		confined=$(crtos stats --json |
-			jq -c '.hypervisor | [.iommus, .iommus_taken, .iommus_confining, .dma_missing]')
+			gojq -c '.hypervisor | [.iommus, .iommus_taken, .iommus_confining, .dma_missing]')
 		[ "$confined" = '[1,1,1,0]' ] || fail "confined: $confined"
 		crtos stats | grep -q '^protected: ' || fail "$(crtos stats | grep 'protected: ')"
 		[ "$(there)" = there ] || fail 'run'
