@@ -325,6 +325,12 @@ impl<P: Ports> Controller<P> {
         self.pending |= causes;
     }
 
+    /// Whether there may be more of what a [look](Self::look) found. No access.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// What it tells next; `None` if there is nothing more of what a [look](Self::look) found. At
     /// most 20 accesses.
     pub fn event(&mut self) -> Option<Event> {
@@ -345,6 +351,7 @@ impl<P: Ports> Controller<P> {
 
     /// The first frame that was received, if a [look](Self::look) has found any. At most 17
     /// accesses.
+    #[inline(always)]
     pub fn frame(&mut self) -> Option<Frame> {
         let may_be_there = self.pending.contains(Cause::RECEIVED);
         let is_there = may_be_there
@@ -369,6 +376,7 @@ impl<P: Ports> Controller<P> {
     }
 
     /// Takes the first frame that was received.
+    #[inline(always)]
     fn receive(&mut self) -> Frame {
         let information = self.ports.read(register::FRAME);
         let is_extended = information & FRAME_EXTENDED != 0;

@@ -424,7 +424,7 @@ pub fn interrupt_window() {
     }
     hold_preemption();
     cpu::restore_interrupts(true);
-    cpu::disable_interrupts();
+    cpu::turn_interrupts_off();
     release_preemption();
 }
 

@@ -9,7 +9,7 @@ use crtos_can::{
     sja1000::{Event, State},
 };
 use crtos_core::{
-    arch::interrupts::{InService, window_in_timer},
+    arch::interrupts::{InService, InterruptsOff, window_if_long, window_in_timer},
     devices::interrupts::Handler,
     sync::SpinLock,
     time::{self, Clock, Nanos},
@@ -97,10 +97,18 @@ enum Step {
 
 impl Sending {
     /// Takes one step. Interrupts off; some 40 accesses to the controller at most.
+    #[inline(always)]
     fn step(&mut self) -> Step {
         match self.intake.take() {
             None => Step::Done(self.restart_at),
-            Some(Event::Frame(frame)) => {
+            Some(event) => self.follow(event),
+        }
+    }
+
+    /// What follows from what the controller tells. Interrupts off; some 20 accesses at most.
+    fn follow(&mut self, event: Event) -> Step {
+        match event {
+            Event::Frame(frame) => {
                 let controller = &self.intake.controller;
                 if controller.state() == State::BusOff && self.restart_at.is_none() {
                     self.restart_at = Some(match controller.settings().restart {
@@ -110,7 +118,7 @@ impl Sending {
                 }
                 Step::Came(frame)
             }
-            Some(Event::Sent { done }) => {
+            Event::Sent { done } => {
                 let sent = self.now.take();
                 self.go_on();
                 sent.map_or(Step::More, |sent| Step::Sent(sent, done))
@@ -182,7 +190,10 @@ impl Channel {
                 sending.now.take().or_else(|| sending.queue.pop())
             };
             let Some(Outgoing { frame, origin, .. }) = lost else { break };
-            member::tell(&self.news(frame, Some((origin, false))), || {});
+            let news = self.news(frame, Some((origin, false)));
+            let interrupts = InterruptsOff::take();
+            member::tell(&news, window_if_long);
+            drop(interrupts);
         }
     }
 
@@ -203,11 +214,13 @@ impl Channel {
     /// Behind the first step other devices may interrupt, and the controller for further frames: it
     /// leaves them to who tells of the first.
     fn serve(&self, service: Option<InService>) {
-        let begin = || {
+        let mut step = {
             let mut sending = self.sending.lock_quietly();
-            sending.intake.begin().then(|| sending.step())
+            if !sending.intake.begin() {
+                return;
+            }
+            sending.step()
         };
-        let Some(mut step) = begin() else { return };
         drop(service);
         for number in 1.. {
             match step {

@@ -15,7 +15,7 @@ use crtos_can::{
     broadcast::{Effect, Head, MAX_FRAMES, Receiving, Refusal, Sending, Turn, flag, opcode},
 };
 use crtos_core::{
-    arch::interrupts::window_in_timer,
+    arch::interrupts::{InterruptsOff, window_in_timer},
     mm::heap,
     sync::SpinLock,
     task::Timer,
@@ -90,6 +90,7 @@ pub struct Broadcast {
 }
 
 impl Core {
+    /// Interrupts off.
     fn put(&self, message: Message) {
         // One that is lost has no frames of its own, so nothing is freed here in an interrupt.
         let _ = self.inbox.put(message);
@@ -412,7 +413,11 @@ impl Broadcast {
         let (head, frames) = status.ok_or(Errno::EINVAL)?;
         let stamp = time::linux(Clock::Realtime);
         let message = Message { head, frame: None, frames, interface: 0, stamp };
-        drop(self.core.inbox.put(message));
+        let interrupts = InterruptsOff::take();
+        let refused = self.core.inbox.put(message);
+        drop(interrupts);
+        // What found no room is freed with interrupts on.
+        drop(refused);
         Ok(())
     }
 }

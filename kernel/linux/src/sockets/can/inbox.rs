@@ -50,9 +50,9 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Adds a message, or gives it back, counted as lost, if there is no room. Any context.
+    /// Adds a message, or gives it back, counted as lost, if there is no room. Interrupts off.
     pub fn put(&self, message: M) -> Result<(), M> {
-        self.queue.lock().push(message).inspect_err(|_| {
+        self.queue.lock_quietly().push(message).inspect_err(|_| {
             self.lost.fetch_add(1, Ordering::Relaxed);
         })?;
         self.readers.wake(1);

@@ -76,10 +76,10 @@ pub fn lose(interface: u32) {
     }
 }
 
-/// Tells all of them. `window`: what opens an interrupt window. Any context.
+/// Tells all of them. `window`: what opens an interrupt window. Interrupts off.
 pub fn tell(news: &News, window: impl Fn()) {
     for place in 0..USED.load(Ordering::Relaxed) {
-        if let Some(member) = &PLACES.lock()[place] {
+        if let Some(member) = &PLACES.lock_quietly()[place] {
             member.hear(news);
         }
         window();
