@@ -99,6 +99,7 @@ pub(super) const CARRIED: usize = core::mem::offset_of!(PerCpu, carried);
 pub const SECTIONS: usize = core::mem::offset_of!(PerCpu, sections);
 const IN_USE: usize = core::mem::offset_of!(PerCpu, in_use);
 const PREEMPT_COUNT: usize = core::mem::offset_of!(PerCpu, preempt_count);
+const NEED_RESCHED: usize = core::mem::offset_of!(PerCpu, need_resched);
 
 impl PerCpu {
     const fn new(index: RealmCpu, apic_id: ApicId) -> Self {
@@ -473,15 +474,40 @@ pub fn is_preempted() -> bool {
 /// allowed. What comes before and the switch are two sections: an interrupt can come in between.
 #[inline(always)]
 pub fn open() {
-    let preempted = is_preempted();
+    if is_asked() {
+        return open_asked();
+    }
     cpu::restore_interrupts(true);
-    if preempted {
+}
+
+/// Whether this CPU was asked to look for another thread: in one instruction, since whoever opens
+/// looks. Interrupts off.
+#[inline(always)]
+fn is_asked() -> bool {
+    let asked: u32;
+    // SAFETY: GS points to this CPU's `PerCpu`; one aligned load, which a CPU does at once.
+    unsafe {
+        asm!(
+            "movzx {:e}, word ptr gs:[{}]",
+            out(reg) asked,
+            const NEED_RESCHED,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    asked != 0
+}
+
+/// [`open`] where another thread was asked for.
+#[cold]
+#[inline(never)]
+fn open_asked() {
+    let is_held = this().preemption_held();
+    cpu::restore_interrupts(true);
+    if !is_held {
         preempt();
     }
 }
 
-#[cold]
-#[inline(never)]
 fn preempt() {
     let interrupts = InterruptsOff::take();
     preempt_if_needed();
