@@ -124,11 +124,14 @@ fn act(action: Action) -> Result<u8> {
     Ok(0)
 }
 
-/// Removes what builds made, and the cache if asked to.
+/// Removes what builds made, and the cache if asked to: trees of other Debians in there are root's.
 fn clean(cache: bool) -> Result<()> {
-    let folders = [Some(paths::target()), cache.then(paths::cache)];
-    for folder in folders.into_iter().flatten().filter(|folder| folder.exists()) {
-        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    let target = paths::target();
+    if target.exists() {
+        fs::remove_dir_all(&target).with_context(|| format!("remove {}", target.display()))?;
+    }
+    if cache {
+        run::quietly(run::as_root("rm").arg("-rf").arg(paths::cache()))?;
     }
     Ok(())
 }
