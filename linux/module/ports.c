@@ -42,7 +42,7 @@ static int take_range(struct crtos_file *file, u16 first, u16 last, struct resou
 /**
  * crtos_ports_reserve() - keep Linux's drivers away from a cell's ports
  * @file: where a failure is explained
- * @cell: the cell that gets them, and gives them back with crtos_ports_return() after a failure, too
+ * @cell: the cell that gets them; crtos_ports_return() gives them back, after a failure as well
  * @create: what is asked for
  *
  * Context: Under crtos.lock; may sleep.

@@ -39,7 +39,8 @@ fn row(line: &str) -> Option<(String, String)> {
 fn the_tables_have_what_is_tried() {
     let page = read("docs/troubleshooting.md");
     let scripts = SCRIPTS.map(|name| read(&format!("tests/guest/{name}.sh")));
-    let tried: BTreeSet<_> = scripts.iter().flat_map(|text| text.lines().filter_map(case)).collect();
+    let tried: BTreeSet<_> =
+        scripts.iter().flat_map(|text| text.lines().filter_map(case)).collect();
     let told: BTreeSet<_> = page.lines().filter_map(row).collect();
     let missing: Vec<_> = tried.symmetric_difference(&told).collect();
     assert!(missing.is_empty(), "in one of both alone: {missing:#?}");

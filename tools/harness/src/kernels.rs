@@ -111,7 +111,10 @@ impl FromStr for Asked {
         if text == "all" {
             return Ok(Self(Flavour::EVERY.to_vec()));
         }
-        text.split(',').map(|name| Flavour::from_str(name, false)).collect::<Result<_, _>>().map(Self)
+        text.split(',')
+            .map(|name| Flavour::from_str(name, false))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }
 

@@ -111,8 +111,7 @@ fn compile(
     }
     copy_sources(sources, &folder)?;
     let folder = folder.canonicalize()?;
-    let mut make =
-        kernel.make(&folder, &["--no-print-directory", "KCFLAGS=-Werror", "modules"]);
+    let mut make = kernel.make(&folder, &["--no-print-directory", "KCFLAGS=-Werror", "modules"]);
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     run::quietly(&mut make)?;
     let module = fs::read(folder.join(name).with_extension("ko"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The newest kernel that Debian offers for a release: in the backports of the stable one. Its
-//! programs that build modules, and its compiler, do not run with the libraries of [`apt::RELEASE`],
-//! so it comes with the tree of a small Debian that has them.
+//! programs that build modules, and its compiler, do not run with the libraries of
+//! [`apt::RELEASE`], so it comes with the tree of a small Debian that has them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
