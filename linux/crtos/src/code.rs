@@ -125,6 +125,7 @@ codes! {
     PidNamespace = "pid-namespace",
     PortsInUse = "ports-in-use",
     PrivateMemory = "private-memory",
+    ProcessUnknown = "process-unknown",
     ProgramFormat = "program-format",
     ProgramNotExecutable = "program-not-executable",
     ProgramNotFound = "program-not-found",

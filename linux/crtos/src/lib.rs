@@ -56,6 +56,7 @@ pub mod report;
 mod requirements;
 pub mod ring;
 mod run;
+mod screen;
 mod seal;
 #[allow(unsafe_code)]
 mod serial_port;
@@ -73,6 +74,7 @@ mod uart;
 mod up;
 mod version;
 pub mod view;
+mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -142,6 +144,7 @@ enum Verb {
     Trace(trace::Trace),
     Latency(latency::Latency),
     Top(top::Top),
+    Watch(watch::Watch),
     Cell(cell::Cell),
     Device(devices::Devices),
     Link(link::Link),
@@ -192,6 +195,7 @@ impl Verb {
             Verb::Trace(trace) => trace.run(),
             Verb::Latency(latency) => latency.run(),
             Verb::Top(top) => top.run().map(|()| 0),
+            Verb::Watch(watch) => watch.run(),
             Verb::Cell(cell) => cell.run().map(|()| 0),
             Verb::Device(devices) => devices.run().map(|()| 0),
             Verb::Link(link) => link.run().map(|()| 0),

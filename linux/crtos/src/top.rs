@@ -23,6 +23,7 @@ use crate::{
     device::{Device, Refusal},
     failure::{Asked, Failure, Result},
     machine::Machine,
+    screen::Screen,
     text,
     threads::{Counters, Thread},
     trace::{PERIOD, collect::Collector, late::Lateness, noted, seconds},
@@ -154,37 +155,6 @@ struct Recorder<'a> {
     collector: Collector<'a>,
     lateness: Lateness,
     lost: u64,
-}
-
-/// A terminal that shows one table; the one before is back when it is dropped.
-struct Screen;
-
-impl Screen {
-    fn enter() -> Self {
-        print!("\x1b[?1049h\x1b[?25l");
-        Self
-    }
-
-    /// Shows as much of the text as there is room for.
-    fn show(&self, text: &str) {
-        let (columns, lines) = match terminal_size::terminal_size() {
-            Some((columns, lines)) => (usize::from(columns.0), usize::from(lines.0)),
-            None => (80, 24),
-        };
-        print!("\x1b[H");
-        for line in text.lines().take(lines.saturating_sub(1)) {
-            println!("{}\x1b[K", line.chars().take(columns).collect::<String>());
-        }
-        print!("\x1b[J");
-        let _ = io::stdout().flush();
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        print!("\x1b[?25h\x1b[?1049l");
-        let _ = io::stdout().flush();
-    }
 }
 
 impl Top {

@@ -210,6 +210,21 @@ impl<'a> Collector<'a> {
         self.record.names.iter()
     }
 
+    /// What is known of a thread of a program.
+    pub fn name(&self, thread: u32) -> Option<&Name> {
+        self.record.names.get(&Tid::new(thread)?)
+    }
+
+    /// What was read of the time from `from` to `to` and not forgotten.
+    pub fn between(&self, from: u64, to: u64) -> Record {
+        let all = self.record.events.iter();
+        let mut events: Vec<_> =
+            all.filter(|event| (from..=to).contains(&event.time)).copied().collect();
+        events.sort_by_key(|event| event.time);
+        let Record { lost, names, devices, .. } = &self.record;
+        Record { events, lost: *lost, names: names.clone(), devices: devices.clone() }
+    }
+
     /// Forgets events before a time. Returns how many are left.
     pub fn forget_before(&mut self, time: u64) -> usize {
         self.record.events.retain(|event| event.time >= time);

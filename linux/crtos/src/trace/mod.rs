@@ -11,7 +11,7 @@
 //! | [`json`] | slices and instants in the trace event format |
 
 pub mod collect;
-mod json;
+pub mod json;
 pub mod late;
 pub mod order;
 pub mod timeline;
@@ -50,6 +50,11 @@ const ASKED: &str = "trace the real-time realm";
 /// How often the rings are read. They have room for more than happens in that time, if the realm
 /// has few CPUs.
 pub const PERIOD: Duration = Duration::from_millis(2);
+
+/// What is kept of the time before a thread that is late, nanoseconds.
+pub const BEFORE: u64 = 100_000_000;
+/// What is recorded after it, nanoseconds.
+pub const AFTER: u64 = 5_000_000;
 
 /// Record what happens in the real-time realm
 ///
@@ -102,7 +107,7 @@ pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
 }
 
 /// Reads a time with its unit.
-fn limit(text: &str) -> std::result::Result<Duration, String> {
+pub fn limit(text: &str) -> std::result::Result<Duration, String> {
     let wrong = || format!("`{text}` is no time; write one like 20us or 1ms");
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -265,11 +270,6 @@ struct Watch {
 }
 
 impl Watch {
-    /// What is kept of the time before the wake-up, nanoseconds.
-    const BEFORE: u64 = 100_000_000;
-    /// What is recorded after it.
-    const AFTER: u64 = 5_000_000;
-
     fn new(limit: Option<Duration>) -> Self {
         Self { limit, lateness: Lateness::default(), seen: 0, last: 0, found: None }
     }
@@ -283,8 +283,8 @@ impl Watch {
         let is_late = |one: &WakeUp| u128::from(one.latency()) > limit.as_nanos();
         self.found = self.found.or(latest.filter(is_late));
         let around = self.found.map_or(self.last, |one| one.ready);
-        self.seen = collector.forget_before(around.saturating_sub(Self::BEFORE));
-        self.found.is_some_and(|one| self.last >= one.ran + Self::AFTER)
+        self.seen = collector.forget_before(around.saturating_sub(BEFORE));
+        self.found.is_some_and(|one| self.last >= one.ran + AFTER)
     }
 }
 
