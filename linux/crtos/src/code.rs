@@ -266,7 +266,8 @@ mod tests {
         said.extend(found("module", "c", "crtos: [", ']'));
         said.extend(found("module", "c", "{ \"", '"'));
         said.extend(shadow());
-        for folder in ["crtos/src", "crtos/src/bench", "crtos/src/check", "crtos/src/trace"] {
+        for folder in ["", "bench", "check", "latency", "trace", "watch"] {
+            let folder = &format!("crtos/src/{folder}");
             let named = found(folder, "rs", "Code::", ' ');
             let word = |text: &String| {
                 text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
