@@ -10,7 +10,7 @@
 # realm: no
 # shared: yes
 # uses: ethernet listeners
-# full: COUNT=20000
+# full: COUNT=20000,FLOOD=2
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -25,7 +25,7 @@ CPUS=1 ethernet_up || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
 listeners_begin crtos0
-flood() { "$PROGRAMS/net-latency" crtos0 flood 0.5; }
+flood() { "$PROGRAMS/net-latency" crtos0 flood "${FLOOD:-0.5}"; }
 keeps_period 5000 flood || fail 'a flood takes the period away'
 listeners_end
 

@@ -9,6 +9,7 @@
 # devices: virtio
 # uses: net hostile-net listeners
 # tier: full
+# full: FLOOD=2
 # timeout: 900
 set -u
 attack_by_frames

@@ -10,6 +10,7 @@
 # realm: no
 # devices: yes
 # uses: net hostile-net listeners
+# full: FLOOD=2
 # timeout: 900
 set -u
 attack_by_frames

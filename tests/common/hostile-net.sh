@@ -15,7 +15,7 @@ attack_by_frames() {
 	crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
 	listeners_begin near
-	flood() { "$PROGRAMS/net-latency" far flood 0.5; }
+	flood() { "$PROGRAMS/net-latency" far flood "${FLOOD:-0.5}"; }
 	keeps_period 5000 flood || fail 'a flood takes the period away'
 	# What the wire still holds is heard for a quarter of the time.
 	timeout 2 crtos run -- busybox true || fail 'an ordinary program gets no time beside a flood'
