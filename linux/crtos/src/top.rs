@@ -171,15 +171,13 @@ impl Top {
         let refused = |refusal: Refusal| refusal.asked(ASKED);
         let mut recorder = match self.trace {
             true => Some(Recorder {
-                collector: Collector::new(&device, realm, cpus.len()).map_err(refused)?,
+                collector: Collector::begin(&device, realm, cpus.len(), TRACE_WANT_EVENTS)
+                    .map_err(refused)?,
                 lateness: Lateness::default(),
                 lost: 0,
             }),
             false => None,
         };
-        if self.trace {
-            device.trace(TRACE_WANT_EVENTS).map_err(refused)?;
-        }
         let is_live = !self.batch && !self.json && io::stdout().is_terminal();
         let screen = is_live.then(Screen::enter);
         let mut before = Sample::take(&device, realm).map_err(refused)?;
@@ -251,7 +249,7 @@ impl Recorder<'_> {
         }
         for one in self.lateness.wake_ups(round) {
             let traced = events.cpus.entry(one.cpu.get()).or_default();
-            traced.latency = traced.latency.max(one.latency());
+            traced.latency = traced.latency.max(one.length());
         }
         self.collector.forget_before(u64::MAX);
         let lost = self.collector.lost();

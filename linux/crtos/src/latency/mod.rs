@@ -156,9 +156,9 @@ impl Latency {
         noted(&[SIGINT, SIGQUIT], ASKED)?;
         let stop = noted(&[SIGTERM], ASKED)?;
         let refused = |refusal: Refusal| refusal.asked(ASKED);
-        let mut collector = Collector::new(&device, realm, cpus).map_err(refused)?;
         let stacks = if self.backtrace { TRACE_WANT_STACKS } else { 0 };
-        device.trace(TRACE_WANT_EVENTS | TRACE_WANT_LAPSES | stacks).map_err(refused)?;
+        let want = TRACE_WANT_EVENTS | TRACE_WANT_LAPSES | stacks;
+        let mut collector = Collector::begin(&device, realm, cpus, want).map_err(refused)?;
         let mut child = self.start()?;
         let family = Family { members: [child.id()].into(), ..Family::default() };
         let mut account = Account { root: child.id(), family, ..Account::default() };
@@ -174,7 +174,7 @@ impl Latency {
             }
             sleep(PERIOD);
         };
-        device.trace(0).map_err(refused)?;
+        collector.end().map_err(refused)?;
         // What came last is in order after a further round.
         for _ in 0..2 {
             collector.read().map_err(refused)?;

@@ -57,6 +57,13 @@ pub struct Record {
     pub devices: BTreeMap<u8, String>,
 }
 
+impl Record {
+    /// What is known of a thread of a program.
+    pub fn name(&self, thread: u32) -> Option<&Name> {
+        self.names.get(&Tid::new(thread)?)
+    }
+}
+
 /// The line from the time stamp counter to CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
@@ -100,8 +107,9 @@ pub struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    /// From now on, of `cpus` CPUs.
-    pub fn new(device: &'a Device, cell: u32, cpus: usize) -> Result<Self, Refusal> {
+    /// From now on, of `cpus` CPUs. The kernel writes what `want` names, as `TRACE_WANT_*`, until
+    /// [`end`](Self::end), or until the device is closed.
+    pub fn begin(device: &'a Device, cell: u32, cpus: usize, want: u32) -> Result<Self, Refusal> {
         let clock = Clock { tsc: 0, monotonic: 0, mult: 1, shift: 0 };
         let (read, record) = (vec![0; cpus], Record::default());
         let mut new = Self { device, cell, capacity: 1, read, clock, rounds: 0, record };
@@ -109,7 +117,13 @@ impl<'a> Collector<'a> {
         let capacity = u64::from(View(&word).u32(0));
         new.capacity = capacity.clamp(1, TRACE_EVENTS as u64 / cpus.max(1) as u64);
         new.read = new.written()?;
+        device.trace(want)?;
         Ok(new)
+    }
+
+    /// Has the kernel write no more. What it has written can be read.
+    pub fn end(&self) -> Result<(), Refusal> {
+        self.device.trace(0)
     }
 
     fn bytes(&self, offset: usize, length: usize) -> Result<Vec<u8>, Refusal> {
@@ -212,7 +226,7 @@ impl<'a> Collector<'a> {
 
     /// What is known of a thread of a program.
     pub fn name(&self, thread: u32) -> Option<&Name> {
-        self.record.names.get(&Tid::new(thread)?)
+        self.record.name(thread)
     }
 
     /// What was read of the time from `from` to `to` and not forgotten.

@@ -9,7 +9,7 @@ use crtos_abi::{
     ids::RealmCpu,
 };
 
-use crate::trace::{collect::Event, order::Order};
+use super::{collect::Event, order::Order};
 
 /// A part of a job that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,85 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads that ran later than a limit after they had been made ready.
 
-use std::collections::BTreeMap;
-
-use crtos_abi::{
-    channel::{TRACE_KERNEL_THREAD, TRACE_SWITCH, TRACE_WAKE},
-    ids::RealmCpu,
+use super::{
+    collect::{Event, Record},
+    jobs::{Jobs, Part, Span},
+    json::micros,
+    timeline::{Item, Row, Timeline},
 };
 
-use super::{collect::Event, order::Order};
-
-/// A wake-up of a real-time thread of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WakeUp {
-    /// The thread.
-    pub thread: u32,
-    /// Where it ran.
-    pub cpu: RealmCpu,
-    /// When it was made ready, nanoseconds.
-    pub ready: u64,
-    /// When it ran.
-    pub ran: u64,
-}
-
-impl WakeUp {
-    /// How long it was ready and did not run, nanoseconds.
-    pub fn latency(&self) -> u64 {
-        self.ran - self.ready
-    }
-}
-
-/// Looks for wake-ups in events as they are read.
+/// Looks for wake-ups in events as they are read: the latencies of [jobs](Jobs).
 #[derive(Debug, Default)]
 pub struct Lateness {
-    order: Order,
-    /// When each thread was made ready that has not run since.
-    ready: BTreeMap<u32, u64>,
+    jobs: Jobs,
     /// The latest of all.
-    worst: Option<WakeUp>,
+    worst: Option<Span>,
 }
 
 impl Lateness {
     /// Takes the events of a round. Returns the latest wake-up among those that are complete now.
-    pub fn add(&mut self, round: &[Event]) -> Option<WakeUp> {
-        let latest = self.wake_ups(round).into_iter().max_by_key(WakeUp::latency);
-        if latest.map(|one| one.latency()) > self.worst.map(|one| one.latency()) {
+    pub fn add(&mut self, round: &[Event]) -> Option<Span> {
+        let latest = self.wake_ups(round).into_iter().max_by_key(Span::length);
+        if latest.map(|one| one.length()) > self.worst.map(|one| one.length()) {
             self.worst = latest;
         }
         latest
     }
 
     /// Takes the events of a round. Returns the wake-ups that are complete now.
-    pub fn wake_ups(&mut self, round: &[Event]) -> Vec<WakeUp> {
-        let events = self.order.add(round);
-        events.iter().filter_map(|event| self.look(event)).collect()
+    pub fn wake_ups(&mut self, round: &[Event]) -> Vec<Span> {
+        let mut spans = self.jobs.add(round);
+        spans.retain(|span| span.part == Part::Latency);
+        spans
     }
 
     /// Returns the latest wake-up of all.
-    pub fn worst(&self) -> Option<WakeUp> {
+    pub fn worst(&self) -> Option<Span> {
         self.worst
     }
+}
 
-    fn look(&mut self, event: &Event) -> Option<WakeUp> {
-        let (thread, priority) = (event.first as u32, event.first >> 32);
-        match event.kind {
-            // Ordinary threads wait for each other, and so do those of the kernel.
-            TRACE_WAKE if priority > 0 && thread & TRACE_KERNEL_THREAD == 0 => {
-                self.ready.insert(thread, event.time);
-                None
-            }
-            TRACE_SWITCH => {
-                let ready = self.ready.remove(&thread)?;
-                Some(WakeUp { thread, cpu: event.cpu, ready, ran: event.time.max(ready) })
-            }
-            _ => None,
-        }
-    }
+/// Marks the time in which a thread was late, on its row.
+pub fn mark(timeline: &mut Timeline, record: &Record, late: &Span) {
+    let process = record.name(late.thread).map_or(late.thread, |name| name.pid.get());
+    timeline.items.push(Item {
+        row: Row { process, thread: late.thread },
+        name: format!("late: {} µs", micros(late.length())),
+        start: late.ready,
+        duration: Some(late.length()),
+        details: Vec::new(),
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use crtos_abi::{
+        channel::{TRACE_KERNEL_THREAD, TRACE_SWITCH, TRACE_WAKE},
+        ids::RealmCpu,
+    };
+
     use super::*;
 
     fn event(cpu: usize, time: u64, kind: u32, thread: u32, priority: u64) -> Event {
@@ -100,17 +78,23 @@ mod tests {
         assert_eq!(late.add(&events), None, "another CPU may have earlier ones");
         assert_eq!(
             late.add(&[]),
-            Some(WakeUp { thread: 6, cpu: RealmCpu::new(0).unwrap(), ready: 20, ran: 50 })
+            Some(Span {
+                thread: 6,
+                part: Part::Latency,
+                cpu: RealmCpu::new(0).unwrap(),
+                ready: 20,
+                end: 50
+            })
         );
         assert_eq!(late.add(&[]), None);
-        assert_eq!(late.worst().unwrap().latency(), 30);
+        assert_eq!(late.worst().unwrap().length(), 30);
     }
 
     #[test]
     fn a_wake_up_that_another_cpu_tells_later_counts() {
         let mut late = Lateness::default();
         assert_eq!(late.add(&[event(1, 40, TRACE_SWITCH, 5, 80)]), None);
-        assert_eq!(late.add(&[event(0, 15, TRACE_WAKE, 5, 80)]).unwrap().latency(), 25);
+        assert_eq!(late.add(&[event(0, 15, TRACE_WAKE, 5, 80)]).unwrap().length(), 25);
     }
 
     #[test]

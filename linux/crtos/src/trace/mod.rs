@@ -6,11 +6,13 @@
 //! | `mod.rs` | the command: for how long, and where the result goes |
 //! | [`collect`] | the rings in the channel, read while they are written |
 //! | [`order`] | events in the order of time |
+//! | [`jobs`] | jobs of real-time threads, made of events |
 //! | [`late`] | wake-ups, and which was the latest |
 //! | [`timeline`] | slices and instants of threads and CPUs, made of events |
 //! | [`json`] | slices and instants in the trace event format |
 
 pub mod collect;
+pub mod jobs;
 pub mod json;
 pub mod late;
 pub mod order;
@@ -39,10 +41,10 @@ use crate::{
     requirements,
 };
 use collect::Collector;
-use crtos_abi::{channel::TRACE_WANT_EVENTS, ids::Tid};
+use crtos_abi::channel::TRACE_WANT_EVENTS;
+use jobs::Span;
 use json::micros;
-use late::{Lateness, WakeUp};
-use timeline::{Item, Row};
+use late::Lateness;
 
 /// What the command does, for the messages of failures.
 const ASKED: &str = "trace the real-time realm";
@@ -151,8 +153,8 @@ impl Trace {
         let stop = noted(&[SIGINT, SIGTERM], ASKED)?;
 
         let refused = |refusal: device::Refusal| refusal.asked(ASKED);
-        let mut collector = Collector::new(&device, realm, cpus.len()).map_err(refused)?;
-        device.trace(TRACE_WANT_EVENTS).map_err(refused)?;
+        let mut collector =
+            Collector::begin(&device, realm, cpus.len(), TRACE_WANT_EVENTS).map_err(refused)?;
         let mut child = self.start()?;
         let end = self.duration.map(|duration| Instant::now() + duration);
         let mut status = 0;
@@ -177,7 +179,7 @@ impl Trace {
             }
             sleep(PERIOD);
         }
-        device.trace(0).map_err(refused)?;
+        collector.end().map_err(refused)?;
         collector.read().map_err(refused)?;
         // Threads of a command that ends have no names afterwards.
         collector.read_names().map_err(refused)?;
@@ -193,31 +195,21 @@ impl Trace {
         let record = collector.finish();
         let mut timeline = timeline::build(&record, &cpus);
         if let Some(limit) = self.when_later_than {
-            let name = |one: &WakeUp| {
-                let name = Tid::new(one.thread).and_then(|tid| record.names.get(&tid));
-                let command = name.map_or("thread", |name| name.command.as_str());
+            let name = |one: &Span| {
+                let command =
+                    record.name(one.thread).map_or("thread", |name| name.command.as_str());
                 format!("{command} ({})", one.thread)
             };
             let Some(one) = watch.found else {
                 let latest = watch.lateness.worst().map_or(String::new(), |one| {
-                    format!(": the latest was {}, {} µs", name(&one), micros(one.latency()))
+                    format!(": the latest was {}, {} µs", name(&one), micros(one.length()))
                 });
                 anstream::eprintln!("crtos: no thread was later than {limit:?}{latest}");
                 return Ok(if self.command.is_empty() { STATUS_FAILED } else { status });
             };
-            let (name, latency) = (name(&one), micros(one.latency()));
+            let (name, latency) = (name(&one), micros(one.length()));
             anstream::eprintln!("crtos: {name} ran {latency} µs after it was ready");
-            let process = Tid::new(one.thread).and_then(|tid| record.names.get(&tid));
-            timeline.items.push(Item {
-                row: Row {
-                    process: process.map_or(one.thread, |name| name.pid.get()),
-                    thread: one.thread,
-                },
-                name: format!("late: {latency} µs"),
-                start: one.ready,
-                duration: Some(one.latency()),
-                details: Vec::new(),
-            });
+            late::mark(&mut timeline, &record, &one);
             output = Some(self.open()?);
         }
         let Some(mut output) = output else { return Ok(status) };
@@ -266,7 +258,7 @@ struct Watch {
     seen: usize,
     /// The last time of an event.
     last: u64,
-    found: Option<WakeUp>,
+    found: Option<Span>,
 }
 
 impl Watch {
@@ -280,11 +272,11 @@ impl Watch {
         let round = collector.events(self.seen);
         self.last = round.iter().map(|event| event.time).fold(self.last, u64::max);
         let latest = self.lateness.add(round);
-        let is_late = |one: &WakeUp| u128::from(one.latency()) > limit.as_nanos();
+        let is_late = |one: &Span| u128::from(one.length()) > limit.as_nanos();
         self.found = self.found.or(latest.filter(is_late));
         let around = self.found.map_or(self.last, |one| one.ready);
         self.seen = collector.forget_before(around.saturating_sub(BEFORE));
-        self.found.is_some_and(|one| self.last >= one.ran + AFTER)
+        self.found.is_some_and(|one| self.last >= one.end + AFTER)
     }
 }
 

@@ -9,7 +9,6 @@ use crtos_abi::channel::{
     TRACE_INTERRUPT, TRACE_INTERRUPT_END, TRACE_KERNEL_THREAD, TRACE_REMOTE, TRACE_REMOTE_END,
     TRACE_SWITCH, TRACE_WAKE,
 };
-use crtos_abi::ids::Tid;
 use crtos_channel::operation;
 
 use super::collect::{Event, Name, Record};
@@ -122,7 +121,7 @@ impl Builder<'_> {
 
     /// What is known of a program's thread.
     fn program(&self, thread: u32) -> Option<&Name> {
-        self.record.names.get(&Tid::new(thread)?)
+        self.record.name(thread)
     }
 
     /// Returns a thread's name for people.

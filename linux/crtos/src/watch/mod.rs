@@ -4,11 +4,9 @@
 //! | file | concept |
 //! |---|---|
 //! | `mod.rs` | the command: what is counted, shown and written |
-//! | [`jobs`] | jobs of threads, made of events |
 //! | [`account`] | what the CPU did meanwhile |
 
 mod account;
-mod jobs;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crtos_abi::ids::{Pid, Tid};
+use crtos_abi::ids::Pid;
 use crtos_results::Histogram;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -36,15 +34,14 @@ use crate::{
     text,
     trace::{
         AFTER, BEFORE, PERIOD,
-        collect::{Collector, Name, Record},
+        collect::{Collector, Record},
+        jobs::{Jobs, Part, Span},
         json::{self, micros},
-        limit, noted, seconds,
-        timeline::{self, Item, Row},
+        late, limit, noted, seconds, timeline,
     },
 };
 use account::Did;
 use crtos_abi::channel::TRACE_WANT_EVENTS;
-use jobs::{Jobs, Part, Span};
 
 /// What the command does, for the messages of failures.
 const ASKED: &str = "watch a program";
@@ -390,7 +387,8 @@ impl Watch {
         }
         let stop = noted(&[SIGINT, SIGTERM], ASKED)?;
         let mut watching = Watching {
-            collector: Collector::new(&device, realm, cpus.len()).map_err(refused)?,
+            collector: Collector::begin(&device, realm, cpus.len(), TRACE_WANT_EVENTS)
+                .map_err(refused)?,
             pid: self.pid,
             limits: Limits::new(self.limit, self.deadline),
             jobs: Jobs::default(),
@@ -402,7 +400,6 @@ impl Watch {
             worst: None,
             around: None,
         };
-        device.trace(TRACE_WANT_EVENTS).map_err(refused)?;
         let is_live = !self.json && io::stdout().is_terminal();
         let screen = is_live.then(Screen::enter);
         let start = Instant::now();
@@ -429,7 +426,7 @@ impl Watch {
                 break;
             }
         }
-        device.trace(0).map_err(refused)?;
+        watching.collector.end().map_err(refused)?;
         watching.finish().map_err(refused)?;
         // Its table goes, and that of the whole time stays.
         drop(screen);
@@ -482,19 +479,7 @@ impl Watch {
         let cpu = cpus.of_realm(span.cpu);
         let did =
             cpu.map_or_else(Vec::new, |cpu| account::between(&timeline, cpu, span.ready, span.end));
-        let process = |name: &Name| name.pid.get();
-        timeline.items.push(Item {
-            row: Row {
-                process: Tid::new(span.thread)
-                    .and_then(|tid| record.names.get(&tid))
-                    .map_or(span.thread, process),
-                thread: span.thread,
-            },
-            name: format!("late: {} µs", micros(span.length())),
-            start: span.ready,
-            duration: Some(span.length()),
-            details: Vec::new(),
-        });
+        late::mark(&mut timeline, record, span);
         let cannot =
             |error: &io::Error| Failure::io(format!("write {}", self.output.display()), error);
         let mut file = BufWriter::new(File::create(&self.output).map_err(|error| cannot(&error))?);
