@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
+use crate::bootstrap::{Bootstrap, Variant};
 use crate::kernels::{Flavour, Kernel};
 use crate::{apt, paths, progress, run};
 
@@ -206,13 +207,13 @@ fn make(release: Release, folder: &Path) -> Result<()> {
 }
 
 fn bootstrap(release: Release, scratch: &Path, root: &Path) -> Result<()> {
-    let mut bootstrap = run::as_root("mmdebstrap");
-    bootstrap.args(["--variant=minbase", "--mode=root", "--skip=check/empty"]);
-    bootstrap.arg(format!("--include={}", PACKAGES.join(",")));
-    bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
-    bootstrap.arg(release.suite()).arg(root);
-    let sources = apt::sources_of(release.suite())?;
-    bootstrap.args(apt::write_sources(&sources, scratch, release.suite())?);
-    run::quietly(&mut bootstrap)?;
+    let debian = Bootstrap {
+        variant: Variant::Minimal,
+        release: release.suite(),
+        sources: &apt::sources_of(release.suite())?,
+        packages: PACKAGES,
+        options: &[],
+    };
+    debian.make(scratch, root)?;
     run::quietly(run::as_root("sh").args(["-c", FURNISH, "sh"]).arg(root))
 }

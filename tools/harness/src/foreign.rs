@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::bootstrap::{Bootstrap, Variant};
 use crate::{apt, paths, progress, run};
 
 /// Folders of libraries that programs find by absolute paths, below the folder of all libraries.
@@ -74,16 +75,16 @@ impl Packages {
         let release = self.suites.first().context("the packages are of no release")?;
         let sources = self.suites.iter().map(|suite| apt::suite(suite));
         let sources = sources.collect::<Result<Vec<_>>>()?;
-        let mut bootstrap = run::as_root("mmdebstrap");
-        bootstrap.args(["--variant=extract", "--mode=root", "--skip=check/empty"]);
-        bootstrap.arg(format!("--include={}", self.names.join(",")));
-        bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
-        if let Some(preferred) = self.suites.get(1) {
-            bootstrap.arg(format!("--aptopt=APT::Default-Release \"{preferred}\""));
-        }
-        bootstrap.arg(release).arg(&half_made);
-        bootstrap.args(apt::write_sources(&sources, scratch.path(), release)?);
-        run::quietly(&mut bootstrap)?;
+        let prefer = |suite| format!("--aptopt=APT::Default-Release \"{suite}\"");
+        let preferred: Vec<_> = self.suites.get(1).map(prefer).into_iter().collect();
+        let debian = Bootstrap {
+            variant: Variant::Extracted,
+            release,
+            sources: &sources,
+            packages: self.names,
+            options: &preferred,
+        };
+        debian.make(scratch.path(), &half_made)?;
         run::quietly(run::as_root("mv").arg("-T").arg(half_made).arg(root))
     }
 }

@@ -13,7 +13,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{apt, paths, progress, run};
+use crate::bootstrap::{Bootstrap, Variant};
+use crate::{apt, paths, progress};
 
 /// The packages that every guest has, beside the essential ones: what the tests need that run by
 /// default, since another image takes longer than most of them.
@@ -45,6 +46,7 @@ const PACKAGES: &[&str] = &[
     "psmisc",
     "python3",
     "python3-can",
+    "python3-minimal",
     "python3-prometheus-client",
     "python3-serial",
     "rt-tests",
@@ -105,25 +107,27 @@ pub fn ensure(additional: &[String]) -> Result<PathBuf> {
 fn make(packages: &[&str], image: &PathBuf) -> Result<()> {
     let scratch = tempfile::tempdir_in(paths::cache())?;
     let tar = scratch.path().join("root.tar");
-    let mut bootstrap = run::as_root("mmdebstrap");
-    bootstrap.args(["--variant=minbase", "--mode=root", "--skip=check/empty"]);
     let (others, own): (Vec<&str>, Vec<&str>) =
         packages.iter().partition(|name| name.contains('/'));
-    bootstrap.arg(format!("--include={}", own.join(",")));
+    let mut options = Vec::new();
     for (name, suite) in others.iter().filter_map(|other| other.split_once('/')) {
         for file in apt::download(suite, &[name], &scratch.path().join(name))? {
             let file = file.display().to_string();
             let extract = format!("dpkg-deb --extract {} \"$1\"", shlex::try_quote(&file)?);
-            bootstrap.arg(format!("--customize-hook={extract}"));
+            options.push(format!("--customize-hook={extract}"));
         }
     }
-    bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
     // Packages with alternatives, such as openjdk, link pages there and fail without the folder.
-    bootstrap.arg("--essential-hook=mkdir -p \"$1/usr/share/man/man1\"");
-    bootstrap.args(EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")));
-    bootstrap.arg(apt::RELEASE).arg(&tar);
-    bootstrap.args(apt::write_sources(&apt::release_sources()?, scratch.path(), "guest")?);
-    run::quietly(&mut bootstrap)?;
+    options.push("--essential-hook=mkdir -p \"$1/usr/share/man/man1\"".to_owned());
+    options.extend(EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")));
+    let debian = Bootstrap {
+        variant: Variant::Minimal,
+        release: apt::RELEASE,
+        sources: &apt::release_sources()?,
+        packages: &own,
+        options: &options,
+    };
+    debian.make(scratch.path(), &tar)?;
     // Not compressed: an emulated CPU would have to decompress it.
     let half_made = scratch.path().join("root.squashfs");
     let mut squash = Command::new("sqfstar");

@@ -4,6 +4,7 @@
 mod apt;
 mod bench;
 mod bochs;
+mod bootstrap;
 mod deb;
 mod demo;
 mod disk;

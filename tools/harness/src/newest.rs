@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::bootstrap::{Bootstrap, Variant};
 use crate::{apt, paths, run};
 
 /// The release, and the suite with its newest kernel.
@@ -49,13 +50,14 @@ pub fn unpack(folder: &Path) -> Result<String> {
     let scratch = tempfile::tempdir_in(paths::cache())?;
     let mut sources = apt::sources_of(SUITES[0])?;
     sources.push(apt::suite(SUITES[1])?);
-    let mut bootstrap = run::as_root("mmdebstrap");
-    bootstrap.args(["--variant=minbase", "--mode=root", "--skip=check/empty"]);
-    bootstrap.arg(format!("--include={}", PACKAGES.join(",")));
-    bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
-    bootstrap.arg(SUITES[0]).arg(&tree);
-    bootstrap.args(apt::write_sources(&sources, scratch.path(), SUITES[0])?);
-    run::quietly(&mut bootstrap)?;
+    let debian = Bootstrap {
+        variant: Variant::Minimal,
+        release: SUITES[0],
+        sources: &sources,
+        packages: PACKAGES,
+        options: &[],
+    };
+    debian.make(scratch.path(), &tree)?;
     run::quietly(run::as_root("sh").args(["-c", TAKE, "sh"]).arg(&tree).arg(folder))?;
     let modules = fs::read_dir(folder.join("usr/lib/modules"))?.next();
     let release = modules.context("the tree has no modules")??.file_name();
