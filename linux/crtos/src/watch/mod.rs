@@ -61,11 +61,11 @@ const TOLD: usize = 5;
 
 /// Count the late jobs of a real-time program, and tell why the worst was late
 ///
-/// A job of a thread begins when the thread is made ready, and ends when it waits again. Its latency
-/// is the time to the moment in which the thread ran, its response the time to its end. A job is
-/// late, and counts in MISSES, if its latency is above --limit or its response above --deadline.
-/// Only threads with a real-time priority count. The time from the event that a thread waits for to
-/// the moment in which the thread is made ready is in neither.
+/// A job of a thread begins when the thread is made ready, and ends when it waits again. Its
+/// latency is the time to the moment in which the thread ran, its response the time to its end. A
+/// job is late, and counts in MISSES, if its latency is above --limit or its response above
+/// --deadline. Only threads with a real-time priority count. The time from the event that a thread
+/// waits for to the moment in which the thread is made ready is in neither.
 ///
 /// LEAST, MEAN and MOST are those of the latency; LONGEST is the longest response.
 ///
