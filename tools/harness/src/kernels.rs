@@ -37,8 +37,8 @@ impl Flavour {
     /// Those that are measured, and that tests name, oldest first.
     pub const ALL: [Self; 4] = [Self::V6_1, Self::V6_1Rt, Self::V6_12, Self::V6_12Rt];
     /// Those that are tried only if they are asked for.
-    pub const FURTHER: [Self; 3] = [Self::V6_1Cloud, Self::V6_12Cloud, Self::Newest];
-    /// Both.
+    pub const FURTHER: &'static [Self] = Self::EVERY.split_at(Self::ALL.len()).1;
+    /// Both: first those of [`Self::ALL`].
     const EVERY: [Self; 7] = [
         Self::V6_1,
         Self::V6_1Rt,

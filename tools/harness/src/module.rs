@@ -79,7 +79,7 @@ pub fn build_attacker(tree: &Path) -> Result<()> {
 
 fn for_all_kernels(build: impl Fn(Flavour, &Kernel) -> Result<()> + Sync) -> Result<()> {
     let build = |flavour| build(flavour, &kernels::ensure(flavour)?);
-    let further = Flavour::FURTHER.into_iter().filter(|flavour| kernels::is_cached(*flavour));
+    let further = Flavour::FURTHER.iter().copied().filter(|&flavour| kernels::is_cached(flavour));
     let flavours: Vec<_> = Flavour::ALL.into_iter().chain(further).collect();
     let results: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> =

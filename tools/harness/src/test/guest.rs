@@ -92,11 +92,8 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
             kernels.extend(&case.header.more_kernels);
         }
         let stands = |further: &Flavour| kernels.contains(&further.stands_for());
-        let further: Vec<_> = Flavour::FURTHER
-            .into_iter()
-            .filter(|kernel| selection.kernels.contains(kernel))
-            .filter(stands)
-            .collect();
+        let asked = Flavour::FURTHER.iter().filter(|kernel| selection.kernels.contains(kernel));
+        let further: Vec<_> = asked.copied().filter(stands).collect();
         kernels.extend(further);
         for kernel in kernels.into_iter().filter(|&kernel| selection.wants_kernel(kernel)) {
             let fits = |batch: &&mut Batch| match batch {
