@@ -74,6 +74,7 @@ codes! {
     FileDenied = "file-denied",
     FileMissing = "file-missing",
     HardwareThreads = "hardware-threads",
+    HugePagesShort = "huge-pages-short",
     HypervisorRefuses = "hypervisor-refuses",
     ImageUnfit = "image-unfit",
     InterfaceName = "interface-name",

@@ -37,6 +37,7 @@ mod ethernet;
 mod explain;
 pub mod failure;
 mod function;
+mod huge_pages;
 pub mod install;
 mod ip;
 mod latency;

@@ -157,6 +157,13 @@ pub struct Split {
     pub shared: Size,
 }
 
+impl Split {
+    /// Returns both together.
+    pub fn whole(self) -> Size {
+        Size(self.private.0 + self.shared.0)
+    }
+}
+
 /// Divides `memory`. `private` is how much of it the user wants to be private, if that was said.
 pub fn split(memory: Size, private: Option<Size>) -> Result<Split> {
     let memory = memory.whole_blocks();

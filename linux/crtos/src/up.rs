@@ -24,6 +24,7 @@ use crate::{
     driven::{self, Driven},
     ethernet::{self, Ends, Network},
     failure::{Failure, Result},
+    huge_pages::{self, MemoryFrom},
     install,
     link::Joined,
     loader, locked,
@@ -96,6 +97,13 @@ pub struct Up {
     /// there. While the CPU is offline, calls interrupt another one.
     #[arg(long, value_name = "CPU")]
     doorbell_cpu: Option<u32>,
+    /// Where the memory comes from
+    ///
+    /// The realm needs blocks of 2 MiB. On a machine that has run for long, Linux may have few of
+    /// them. Pages of the pool, which was reserved at boot, are such blocks at any time; the pool
+    /// is smaller by them while the realm has them.
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t)]
+    memory_from: MemoryFrom,
     /// How much of the memory is private to the real-time kernel [default: a quarter, 32M to 256M]
     #[arg(long, value_name = "SIZE", value_parser = size::with_unit)]
     private: Option<Size>,
@@ -204,7 +212,7 @@ impl Up {
             // If a command that had taken some was killed.
             borrowed::give_back();
             self.find_devices(&machine)?;
-            borrowed = Some(Borrowed::take(&self.nets, &self.ports)?);
+            borrowed = Some(Borrowed::take(&machine, self.pooled(split), &self.nets, &self.ports)?);
             let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);
@@ -275,7 +283,10 @@ impl Up {
             self.check_ethernet(),
             self.doorbell_cpu(machine).map(drop),
             if self.locked { locked::check(machine, ASKED) } else { Ok(()) },
-            requirements::memory(machine, Size(split.private.0 + split.shared.0)),
+            match self.pooled(split) {
+                Some(memory) => huge_pages::check(machine, memory),
+                None => requirements::memory(machine, split.whole()),
+            },
         ];
         let mut failures: Vec<_> = checks.into_iter().filter_map(Result::err).collect();
         let image = self.image(split).unwrap_or_else(|failure| {
@@ -283,6 +294,11 @@ impl Up {
             Vec::new()
         });
         Ok((failures, image))
+    }
+
+    /// Returns how much memory comes from the pool of huge pages, if any does.
+    fn pooled(&self, split: Split) -> Option<Size> {
+        (self.memory_from == MemoryFrom::Hugetlb).then(|| split.whole())
     }
 
     fn check_ethernet(&self) -> Result<()> {
@@ -384,8 +400,12 @@ impl Up {
         }
         println!("would take {} from Linux", self.chosen.named());
         println!(
-            "would take {} of memory from Linux: {} private to the real-time kernel, {} for processes",
-            Size(split.private.0 + split.shared.0),
+            "would take {} of memory from {}: {} private to the real-time kernel, {} for processes",
+            split.whole(),
+            match self.memory_from {
+                MemoryFrom::Anywhere => "Linux",
+                MemoryFrom::Hugetlb => "Linux's pool of huge pages",
+            },
             split.private,
             split.shared
         );
