@@ -69,9 +69,9 @@ const TOLD: usize = 5;
 ///
 /// LEAST, MEAN and MOST are those of the latency; LONGEST is the longest response.
 ///
-/// Every second there is a table, and at the end one of the whole time, with what the CPU did during
-/// the worst miss; the trace around that is in a file which Perfetto (ui.perfetto.dev) opens. The
-/// command ends when the program does, when the time is over, or by Ctrl-C.
+/// Every second there is a table, and at the end one of the whole time, with what the CPU did
+/// during the worst miss; the trace around that is in a file that Perfetto (ui.perfetto.dev) opens.
+/// The command ends when the program does, when the time is over, or by Ctrl-C.
 ///
 /// While it watches, system calls of the realm take the full path, some 200 instructions more each.
 /// The command needs root.
