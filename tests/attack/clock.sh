@@ -18,7 +18,7 @@ fail() { echo "FAILED $*"; failed=1; }
 crtos up --cpus 2,3 --memory 256M || exit 1
 attacker || exit 1
 
-ms=${MS:-500}
+ms=${MS:-200}
 
 # Ticks of a millisecond of the clock, as long as nobody attacks.
 chrt -f 80 crtos run -- "$PROGRAMS/steady" 1000 $((2 * ms)) >before || exit 1

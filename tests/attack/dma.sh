@@ -20,5 +20,5 @@ contexts=(top narrow domain contexts root pass off)
 refused=()
 told=(top narrow domain contexts root pass)
 choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}" \
-	'mov cmpxchg string large prepared relinked device top narrow domain root pass off'
+	'mov cmpxchg large relinked device top root pass off'
 attack_by_tables

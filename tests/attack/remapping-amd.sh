@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As remapping.sh, for an IOMMU of AMD's kind: entries for interrupts and of devices, messages that
 # would pass the IOMMU by, messages of the IOMMU itself, and memory to which it stores.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Cells of one and two CPUs, started and stopped many times; launch and leave many times.
-# kernels: all
+# kernels: 6.1 6.12-rt
+# more kernels: 6.1-rt 6.12
 # realm: no
 # shared: yes
 # timeout: 600

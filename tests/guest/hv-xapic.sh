@@ -3,6 +3,7 @@
 # Cells work on a machine in xAPIC mode, where each access to the APIC exits: their bounds hold,
 # INIT, NMI and CPU hotplug work, and neither an entry of the I/O APIC nor a command of Linux's
 # local APIC reaches their CPUs.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

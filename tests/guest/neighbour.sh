@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A thread that changes memory does not delay another one of its program that has a higher priority:
 # what it holds then, it holds for no longer than a page takes. In virtual time, on one CPU.
+# tier: full
 # kernels: 6.1
 # icount: yes
 # turns: short

@@ -3,6 +3,7 @@
 # A network device of virtio comes to the realm, is used and goes back, many times, also when
 # programs are killed that use it and commands that take it. Afterwards Linux uses it, and complains
 # of nothing.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

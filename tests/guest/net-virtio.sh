@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As net.sh and net-shown.sh, with network devices of virtio.
+# tier: full
 # kernels: 6.12
 # realm: no
 # shared: yes

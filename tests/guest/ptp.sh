@@ -4,6 +4,7 @@
 # slave at near, of a master under Linux at far, by stamps of the kernel, over Ethernet and UDP.
 # Both have the same clock, whose frequency the slave hardly changes, so the offset that it finds is
 # what the stamps are wrong by.
+# tier: full
 # kernels: 6.12
 # realm: no
 # devices: yes

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A UART on a PCI card, which interrupts by a level, is to programs of the realm what it is under
 # Linux: tests/abi/serial.c runs under Linux, and then in the realm. Linux gets it back.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no

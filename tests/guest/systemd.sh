@@ -70,7 +70,8 @@ before=$(main $unit)
 kill -KILL "$before"
 await '[ "$(main $unit)" != "$before" ] && in_realm "$(main $unit)"' 600 || fail 'no restart'
 [ "$(systemctl show --property NRestarts --value $unit)" = 1 ] || fail 'the count of restarts'
-[ "$(systemctl show --property NRestarts --value plain)" = 0 ] || fail 'the watchdog'
+[ "$(systemctl show --property NRestarts --value plain)" = 0 ] ||
+	{ fail 'the watchdog'; journalctl --no-pager --unit plain; }
 
 systemctl stop crtos.service || fail stop
 systemctl is-active $unit plain && fail 'what needs the realm goes on'

@@ -5,6 +5,7 @@
 # any other one, also one that comes together with that, stops the real-time kernel with a report,
 # and Linux goes on. One on a CPU that waits in the hypervisor stops that CPU with a report, one on
 # a CPU of Linux ends Linux; the realm goes on after both.
+# tier: full
 # full: KERNELS=both
 # timeout: 1800
 set -u

@@ -4,6 +4,7 @@
 # the machine to be reset: the cell was still locked when that was decided, and does not know yet
 # that Linux is halted. The machine is reset all the same. QEMU's server for debuggers holds that
 # CPU meanwhile, at the function that halts Linux.
+# tier: full
 set -u
 image=target/parts/x86_64-unknown-none/release/crtos-hypervisor
 place=$(nm -C $image | awk '$3 == "crtos_hypervisor::resets::halt_linux" { print $1 }')
