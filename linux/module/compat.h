@@ -74,10 +74,10 @@ static inline void crtos_keep_namespace(struct net_device *dev)
 {
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
 	dev->features |= NETIF_F_NETNS_LOCAL;
-#elif LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
-	dev->netns_local = true;
-#else
+#elif defined(CRTOS_NETNS_IMMUTABLE)
 	dev->netns_immutable = true;
+#else
+	dev->netns_local = true;
 #endif
 }
 

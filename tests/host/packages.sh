@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Debian packages: lintian has nothing to say; a Debian 12 with systemd's tools installs, upgrades,
-# removes and purges them, and nothing is left; its systemd takes the units; DKMS builds the module.
+# Debian packages: lintian has nothing to say; a Debian 12 and a Debian 13 that do not run install,
+# upgrade, remove and purge them, and nothing is left; their systemd takes the units; their DKMS
+# builds the module for their kernel. `make install` does without packages.
 # tier: full
-# timeout: 1800
+# timeout: 3600
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
@@ -13,39 +14,32 @@ trap 'rm -rf "$dir"' EXIT
 ./x deb >"$dir/list" || exit 1
 mapfile -t packages <"$dir/list"
 [ ${#packages[@]} = 3 ] || fail "these packages: ${packages[*]}"
-version=$(dpkg-deb --field "${packages[0]}" Version)
 
-# DKMS builds the module from its package, for a kernel of the tests; its scripts have it do so.
-dkms=$(grep /crtos-dkms_ "$dir/list")
-dpkg-deb --field "$dkms" Depends | grep -q '^dkms ' || fail 'the package does not need DKMS'
-dpkg-deb --ctrl-tarfile "$dkms" | tar --extract --to-stdout ./postinst | grep -q dkms ||
-	fail 'the package does not have DKMS build'
-dpkg-deb --extract "$dkms" "$dir/sources"
-mkdir "$dir/dkms"
-headers=$(echo .cache/kernels/6.1/usr/src/linux-headers-*-amd64/Module.symvers)
-[ -e "$headers" ] || fail 'no headers'
-dkms build "crtos/$version" --sourcetree "$dir/sources/usr/src" --dkmstree "$dir/dkms" \
-	-k tests --kernelsourcedir "$(realpath "$(dirname "$headers")")" >"$dir/out" 2>&1 ||
-	{ fail 'DKMS does not build the module'; cat "$dir/out" "$dir"/dkms/crtos/*/build/make.log; }
-find "$dir/dkms" -name 'crtos.ko*' | grep -q . || fail 'no module'
-
-# The others in a Debian 12.
-mapfile -t sources < <(find /etc/apt -name '*.sources' -o -name '*.list')
-mmdebstrap --quiet --variant=minbase --mode=root --skip=check/empty \
-	--include=systemd,kmod,iproute2 --aptopt='APT::Install-Recommends "false"' \
-	bookworm "$dir/root" "${sources[@]}" || exit 1
-cp "${packages[@]}" "$dir/root/"
-cat >"$dir/root/inside" <<'END'
+cat >"$dir/inside" <<'END'
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 mount -t proc proc /proc
-# What logs and caches hold, and copies of files that tools make when they change them.
-files() { find / -xdev ! -path '/var/log/*' ! -path '/var/cache/*' ! -path '/var/lib/dpkg/*' \
-	! -path '/tmp/*' ! -path '/run/*' ! -path '/etc/*-' | sort; }
-files >/tmp/before
+# Files, users and groups, without what logs and caches hold, DKMS's key, and copies of files that
+# tools make when they change them.
+everything() {
+	find / -xdev ! -path '/var/log/*' ! -path '/var/cache/*' ! -path '/var/lib/dpkg/*' \
+		! -path '/var/lib/dkms/mok.*' ! -path '/tmp/*' ! -path '/run/*' ! -path '/etc/*-' | sort
+	getent passwd
+	getent group
+}
+# Without packages, the command finds the other parts from where it is itself.
+/opt/crtos/sbin/crtos version >/tmp/out
+grep -q 'real-time kernel.* /opt/crtos/lib/crtos/kernel.elf *fits' /tmp/out ||
+	{ fail 'make install'; cat /tmp/out; }
+kernel=$(ls /usr/lib/modules)
+# Its headers are there alone. What depmod writes is not DKMS's.
+depmod "$kernel" 2>/dev/null
+everything >/tmp/before
 getent group crtos && fail 'the group is there before'
-dpkg -i /crtos_*.deb /crtos-doc_*.deb >/tmp/out 2>&1 || { fail install; cat /tmp/out; }
+dpkg -i /crtos*.deb >/tmp/out 2>&1 || { fail install; cat /tmp/out; }
+modinfo -k "$kernel" -F vermagic crtos | grep -q "^$kernel " ||
+	{ fail 'DKMS built no module'; cat /var/lib/dkms/crtos/*/build/make.log; }
 crtos --version || fail 'the command'
 crtos version | grep -q 'real-time kernel.* /usr/lib/crtos/kernel.elf *fits' ||
 	{ fail 'the kernel does not fit'; crtos version; }
@@ -77,18 +71,35 @@ dpkg -i /crtos_*.deb >/tmp/out 2>&1 || { fail upgrade; cat /tmp/out; }
 [ "$(systemctl is-enabled crtos.service)" = enabled ] || fail 'it is off after an upgrade'
 
 # A realm that cannot be taken down is not left alone.
-touch /dev/crtos
+mkdir -p /sys/module/crtos
+touch /sys/module/crtos/initstate
 dpkg -r crtos >/tmp/out 2>&1 && fail 'removed under the realm'
-grep -q 'crtos down --force --unload' /tmp/out || { fail 'no remedy'; cat /tmp/out; }
-rm /dev/crtos
+grep -q 'crtos: do what it says' /tmp/out || { fail 'no remedy'; cat /tmp/out; }
+rm -r /sys/module
 
-dpkg -r crtos crtos-doc >/tmp/out 2>&1 || { fail remove; cat /tmp/out; }
+dpkg -r crtos crtos-dkms crtos-doc >/tmp/out 2>&1 || { fail remove; cat /tmp/out; }
 [ -e /etc/crtos/realm.toml ] || fail 'removal took the configuration'
 [ -e /usr/sbin/crtos ] && fail 'the command is left'
-dpkg -P crtos crtos-doc >/tmp/out 2>&1 || { fail purge; cat /tmp/out; }
-getent group crtos && fail 'the group is left'
-files | diff /tmp/before - || fail 'files are left'
+modinfo -k "$kernel" crtos >/dev/null 2>&1 && fail 'the module is left'
+dpkg -P crtos crtos-dkms crtos-doc >/tmp/out 2>&1 || { fail purge; cat /tmp/out; }
+everything | diff /tmp/before - || fail 'something is left, or gone'
 exit $failed
 END
-unshare --mount --fork chroot "$dir/root" bash /inside || failed=1
+
+# The machine's sources, for each release.
+for release in bookworm trixie; do
+	echo "$release"
+	mkdir "$dir/$release.d"
+	find /etc/apt \( -name '*.sources' -o -name '*.list' \) \
+		-exec cp --target-directory "$dir/$release.d" {} +
+	sed -i "s/bookworm/$release/g" "$dir/$release.d"/*
+	mmdebstrap --quiet --variant=minbase --mode=root --skip=check/empty \
+		--include=systemd,kmod,iproute2,dkms,gcc,make,libc6-dev,linux-headers-amd64 \
+		--aptopt='APT::Install-Recommends "false"' \
+		"$release" "$dir/root" "$dir/$release.d"/* || exit 1
+	cp "${packages[@]}" "$dir/inside" "$dir/root/"
+	make --silent install DESTDIR="$dir/root" PREFIX=/opt/crtos || fail 'make install'
+	env --unset=TMPDIR unshare --mount --fork chroot "$dir/root" bash /inside || failed=1
+	rm -rf "$dir/root"
+done
 exit $failed

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=bash
-# The steps of debian.sh, inside the guest.
+# The steps of debian.sh, inside the guest. The commands are those of docs/install.md.
 set -u
 share=/mnt/share
 failed=0
@@ -8,13 +8,36 @@ fail() { echo "FAILED $*"; failed=1; }
 
 # await CONDITION: waits until it holds.
 await() {
-	local _
-	for ((_ = 0; _ < 600; _++)); do
+	local tries
+	for ((tries = 0; tries < 600; tries++)); do
 		eval "$1" && return
 		sleep 0.5
 	done
 	return 1
 }
+
+# block SECTION KIND: the page's blocks of that kind, in that section.
+block() {
+	awk -v section="## $1" -v fence="\`\`\`$2" '
+		/^## / { here = $0 == section }
+		/^```/ { inside = here && $0 == fence; next }
+		inside' "$share/install.md"
+}
+
+# follow SECTION [LINES]: runs the commands of that section word by word, all or those lines, as
+# root, and says yes to what they ask. What they print is in /tmp/out. `./x` is the host's.
+follow() {
+	local before=$SECONDS
+	{
+		# shellcheck disable=SC2016
+		echo 'sudo() { "$@"; }'
+		block "$1" sh | grep -v '^\./x ' | sed -n "${2-p}"
+	} >/tmp/commands
+	[ "$(wc -l </tmp/commands)" -gt 1 ] || fail "the page has no command for $1"
+	yes | bash -ex /tmp/commands >/tmp/out 2>&1 || { fail "$1"; cat /tmp/out; }
+	echo "$1 ${2-}: $((SECONDS - before)) s"
+}
+export DEBIAN_FRONTEND=noninteractive
 
 # booted: the system is up, and no unit has failed.
 booted() {
@@ -30,74 +53,99 @@ errors() {
 }
 journal() { errors | grep -vxFf /root/errors && fail 'the journal'; }
 
-# What logs and caches hold, what belongs to DKMS, to systemd and to the tests, and copies of files
-# that tools make when they change them.
-files() {
+# Files, users and groups, without what logs and caches hold, what belongs to DKMS, to systemd and
+# to the tests, and copies of files that tools make when they change them.
+everything() {
 	find / -xdev \( -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -path /tmp \
 		-o -path /root -o -path /mnt -o -path /var/tmp -o -path '/etc/*-' \
 		-o -path /var/lib/systemd -o -path '/var/lib/dkms/mok.*' \
 		-o -path /var/lib/apt \) -prune -o -print | sort
+	getent passwd
+	getent group
 }
 
 # version: that of the module that is loaded.
 version() { cat /sys/module/crtos/version; }
-main() { systemctl show --property MainPID --value measure.service; }
-in_realm() { crtos ps --json | jq -e --argjson pid "$(main)" 'any(.[]; .pid == $pid)' >/dev/null; }
+# main UNIT: its process.
+main() { systemctl show --property MainPID --value "$1"; }
+# runs PID: it is a process of the realm.
+runs() { crtos ps --json | jq -e --argjson pid "$1" 'any(.[]; .pid == $pid)' >/dev/null; }
+units='measure.service crtos-run@NAME.service'
 
-# apt COMMAND PACKAGE...: what it prints is in /tmp/apt.
-apt() {
-	local before=$SECONDS
-	DEBIAN_FRONTEND=noninteractive apt-get -y -q "$@" >/tmp/apt 2>&1 ||
-		{ fail "apt-get $*"; cat /tmp/apt; }
-	echo "apt-get $1: $((SECONDS - before)) s"
+# in_realm: the programs of all units come there.
+in_realm() {
+	local unit
+	for unit in $units; do
+		# shellcheck disable=SC2016
+		await 'runs "$(main "$unit")"' ||
+			{ fail "$unit is not in the realm"; systemctl status crtos.service "$unit"; }
+	done
+}
+
+# What is removed under a program leaves everything as it is.
+removal_is_refused() {
+	crtos run -- sleep 10000 &
+	local program=$!
+	await "runs $program" || fail 'the program is not in the realm'
+	apt-get -y -q remove crtos >/tmp/out 2>&1 && { fail 'removed under a program'; cat /tmp/out; }
+	grep -q 'a program runs in the realm' /tmp/out || { fail 'no reason'; cat /tmp/out; }
+	grep -q 'crtos down --force' /tmp/out || { fail 'no remedy'; cat /tmp/out; }
+	runs "$program" || fail 'the program has ended'
+	dpkg --audit | grep . && fail 'a package is half removed'
+	kill "$program"
+	wait "$program"
 }
 
 install() {
 	booted
-	files >/root/before
+	everything >/root/before
 	errors >/root/errors
-	apt install "$share"/first/*.deb
-	modinfo -F version crtos | grep -q . || fail 'DKMS built no module'
+	cd "$share/first" || exit 1
+	follow Packages
+	modinfo -F version crtos | grep -q . || { fail 'DKMS built no module'; cat /tmp/out; }
 	systemctl is-enabled crtos.service | grep -q '^disabled$' || fail 'the service is on already'
 	crtos check >/tmp/check || { fail check; cat /tmp/check; }
-	crtos plan >/etc/crtos/realm.toml || fail plan
-	crtos up --dry-run >/tmp/out 2>&1 || { fail 'the plan'; cat /tmp/out; }
-	systemctl enable crtos.service 2>/dev/null || fail enable
+	follow Configuring
+	removal_is_refused
+	follow 'Starting at boot'
 
-	# A unit that somebody has already, and the drop-in of docs/install.md.
-	mkdir /etc/systemd/system/measure.service.d
-	cat >/etc/systemd/system/measure.service <<-'END'
+	# A program by the units of the page, and the page's drop-in for a unit that somebody has.
+	local command='/usr/bin/cyclictest -m -p 98 -i 1000 -q'
+	mkdir /etc/crtos/run /etc/systemd/system/measure.service.d
+	block 'Starting at boot' conf >/etc/crtos/run/NAME.conf
+	cat >/etc/systemd/system/measure.service <<-END
 		[Service]
-		ExecStart=/usr/bin/cyclictest -m -p 98 -i 1000 -q
+		ExecStart=$command
 		[Install]
 		WantedBy=multi-user.target
 	END
-	cat >/etc/systemd/system/measure.service.d/realm.conf <<-'END'
-		[Unit]
-		Requires=crtos.service
-		After=crtos.service
-		[Service]
-		ExecStart=
-		ExecStart=crtos run -- /usr/bin/cyclictest -m -p 98 -i 1000 -q
-	END
-	systemctl enable measure.service 2>/dev/null || fail 'enable the unit'
+	block 'Starting at boot' ini | sed "s,/usr/bin/PROGRAM ARGUMENTS,$command," \
+		>/etc/systemd/system/measure.service.d/realm.conf
+	grep -q "$command" /etc/systemd/system/measure.service.d/realm.conf || fail 'no drop-in'
+	# shellcheck disable=SC2086
+	systemctl enable $units 2>/dev/null || fail 'enable the units'
 }
 
-upgrade() {
+# The realm and the units are up after a boot.
+started() {
 	booted
 	systemctl is-active --quiet crtos.service || { fail 'no realm'; systemctl status crtos.service; }
-	await in_realm || { fail 'the unit is not in the realm'; systemctl status measure.service; }
+	in_realm
 	journal
+}
 
-	# An upgrade leaves what runs alone, and says what is to be done.
-	old=$(version) running=$(main)
-	apt install "$share"/second/*.deb
+# An upgrade leaves what runs alone, and says what is to be done.
+upgrade() {
+	local old new running
+	old=$(version) running=$(main measure.service)
+	cd "$share/second" || exit 1
+	follow Upgrading 1p
 	new=$(modinfo -F version crtos)
 	[ "$new" != "$old" ] || fail "the module is still $old"
-	grep -q "the realm goes on as version $old.*systemctl restart crtos.service" /tmp/apt ||
-		{ fail 'the upgrade does not say it'; cat /tmp/apt; }
+	grep -q "the realm goes on as version $old.*systemctl restart crtos.service" /tmp/out ||
+		{ fail 'the upgrade does not say it'; cat /tmp/out; }
 	[ "$(version)" = "$old" ] || fail "version $(version) is loaded"
-	[ "$(main)" = "$running" ] || fail 'the program has ended'
+	[ "$(main measure.service)" = "$running" ] || fail 'the program has ended'
 	kill -0 "$running" || fail 'it is no process'
 	for words in 'ps' 'run -- true' 'check' 'up'; do
 		# shellcheck disable=SC2086
@@ -105,37 +153,33 @@ upgrade() {
 		grep -q 'systemctl restart crtos.service' /tmp/out ||
 			{ fail "crtos $words does not say what to do"; cat /tmp/out; }
 	done
-	crtos down >/tmp/out 2>&1 && fail 'it goes down under a program'
-	grep -q 'a program runs in the realm' /tmp/out || { fail 'down'; cat /tmp/out; }
+	crtos down >/tmp/out 2>&1 && fail 'it goes down under programs'
+	grep -q '2 programs run in the realm' /tmp/out || { fail 'down'; cat /tmp/out; }
 	dkms status | tee /tmp/out
 	grep -q "$old" /tmp/out && fail 'the old sources are left'
 
-	# The new version comes with a restart, and so do the units that need it.
-	systemctl restart crtos.service || { fail restart; journalctl --unit crtos.service; }
+	# The new version comes with the page's restart, and so do the units that need it.
+	follow Upgrading '2,$p'
 	[ "$(version)" = "$new" ] || fail "version $(version) goes on"
 	crtos version >/tmp/out || { fail 'parts do not fit'; cat /tmp/out; }
-	await in_realm || { fail 'the unit is not in the new realm'; systemctl status measure.service; }
-	[ "$(main)" != "$running" ] || fail 'the old program goes on'
+	in_realm
+	[ "$(main measure.service)" != "$running" ] || fail 'the old program goes on'
 	systemctl --failed --no-legend | grep . && fail 'units failed'
-	journal
-
-	# Nothing is left of it.
-	rm -r /etc/systemd/system/measure.service* /etc/systemd/system/*/measure.service
-	systemctl daemon-reload
-	apt purge crtos crtos-dkms
-	[ -e /sys/module/crtos ] && fail 'the module is loaded'
-	modinfo crtos >/dev/null 2>&1 && fail 'the module is left'
-	getent group crtos && fail 'the group is left'
-	systemctl cat crtos.service >/dev/null 2>&1 && fail 'the unit is left'
-	pgrep -a 'cyclictest' && fail 'a program is left'
-	[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || fail 'a CPU did not come back'
-	files | diff /root/before - || fail 'files differ'
 	journal
 }
 
-case $1 in
-install) install ;;
-upgrade) upgrade ;;
-*) fail "no step $1" ;;
-esac
+# Removing takes the realm down, with the programs of units, and nothing is left but their units.
+remove() {
+	follow Removing
+	[ -e /sys/module/crtos ] && fail 'the module is loaded'
+	modinfo crtos >/dev/null 2>&1 && fail 'the module is left'
+	systemctl cat crtos.service >/dev/null 2>&1 && fail 'the unit is left'
+	pgrep -a cyclictest && fail 'a program is left'
+	[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || fail 'a CPU did not come back'
+	rm -r /etc/systemd/system/measure.service* /etc/systemd/system/*/{measure,crtos-run@NAME}.service
+	everything | diff /root/before - || fail 'something is left, or gone'
+	journal
+}
+
+for step; do $step; done
 exit $failed
