@@ -88,7 +88,9 @@ pub fn get_robust_list([pid, head, length, ..]: Args) -> SysResult {
     let list = if user.is(pid) {
         *user.robust_list.lock()
     } else {
-        let thread = Tid::named(pid).and_then(threads::find).ok_or(Errno::ESRCH)?;
+        let thread = Tid::named(pid)
+            .and_then(|tid| threads::find(user.process.namespace, tid))
+            .ok_or(Errno::ESRCH)?;
         let other = thread.user().ok_or(Errno::ESRCH)?;
         if !Arc::ptr_eq(&other.process, &user.process) {
             return Err(Errno::EPERM);
