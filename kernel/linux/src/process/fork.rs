@@ -46,7 +46,7 @@ use crate::{
         self, End, Process, ThreadExt as _, UserThread,
         account::{Account, Usage},
         clone::Wanted,
-        spares,
+        lapse, spares,
         speculation::Speculation,
         start::{self, Beginning, Birth},
         threads,
@@ -116,6 +116,7 @@ pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
     if task::current().scheduling().of_child().is_none() {
         return Err(Errno::EAGAIN);
     }
+    lapse::refuse()?;
     let mut beginning = Beginning::of_child(context)?;
     beginning.apply(wanted)?;
     if !wanted.has(linux::CLONE_VM) {
@@ -328,8 +329,8 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     signal::copy(user, parent, wanted);
     timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
     user.process.numbering.set(parent.process.numbering.get());
-    let is_strict = parent.process.is_strict.load(Ordering::Relaxed);
-    user.process.is_strict.store(is_strict, Ordering::Relaxed);
+    let strict = parent.process.strict.load(Ordering::Relaxed);
+    user.process.strict.store(strict, Ordering::Relaxed);
     user.speculation.inherit(&parent.speculation);
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.get().to_le_bytes();
@@ -442,6 +443,7 @@ fn take_pending() -> Vec<Info> {
 
 /// execve(path, arguments, environment).
 pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
+    lapse::refuse()?;
     let [path, arguments, environment] = [path, arguments, environment].map(UserAddr::new);
     let mask = signal::mask();
     crate::memory::mappings::write_back_all(&*crate::memory::user::space()?);

@@ -42,6 +42,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::ids::{Pid, PidNamespace, ProcessNumber};
 use crtos_channel::{Notices, OwnedSlot};
+use crtos_syscalls::choices::Strict;
 use spin::Once;
 
 use crtos_core::{
@@ -99,9 +100,9 @@ pub struct Process {
     pub namespace: PidNamespace,
     /// Process id in that, and here.
     pub pid: Pid,
-    /// Real user id in Linux, when it began.
     /// Process id in Linux's first pid namespace, by which those outside of containers know it.
     pub outer_pid: Pid,
+    /// Real user id in Linux, when it began.
     pub uid: u32,
     /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
     has_changed_ids: AtomicBool,
@@ -121,8 +122,8 @@ pub struct Process {
     pub account: Once<Arc<Account>>,
     /// By which numbers it knows the CPUs.
     pub numbering: Chosen,
-    /// Lapses of its real-time threads give them a signal.
-    pub is_strict: AtomicBool,
+    /// What becomes of lapses of its real-time threads; see [`lapse`].
+    pub strict: AtomicU32,
     end: SpinLock<Option<End>>,
     /// Whether `end` says something.
     ending: AtomicBool,
@@ -165,7 +166,7 @@ impl Process {
             files: Once::new(),
             account: Once::new(),
             numbering: Chosen::new(),
-            is_strict: AtomicBool::new(false),
+            strict: AtomicU32::new(Strict::No as u32),
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),
             told: AtomicBool::new(false),
@@ -175,7 +176,6 @@ impl Process {
         }
     }
 
-    /// Its descriptors.
     /// Its pid namespace, and its id in that.
     pub fn ids(&self) -> (PidNamespace, Pid) {
         (self.namespace, self.pid)
@@ -187,6 +187,7 @@ impl Process {
         self.pid.get() == 1
     }
 
+    /// Its descriptors.
     pub fn files(&self) -> &Arc<Files> {
         self.files.call_once(|| Arc::new(Files::new()))
     }

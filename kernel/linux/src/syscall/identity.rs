@@ -144,7 +144,7 @@ pub fn prctl(args: Args) -> SysResult {
         prctl::PR_SET_SPECULATION_CTRL => return speculation::set(args),
         _ => return Err(Errno::EINVAL),
     }
-    remote::linux(linux::__NR_prctl, &args)
+    remote::own_call(linux::__NR_prctl, &args)
 }
 
 /// ioperm(first, count, allow): Linux decides by CAP_SYS_RAWIO; ports that the cell does not have

@@ -175,7 +175,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     if choices.renumbers {
         user.process.numbering.set(Numbering::Realm);
     }
-    user.process.is_strict.store(choices.strict, Ordering::Relaxed);
+    user.process.strict.store(choices.strict as u32, Ordering::Relaxed);
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
     let (image, interpreter) = image::load(space, startup.executable.into(), random)?;
