@@ -834,7 +834,8 @@ struct __aligned(64) crtos_slot {
 	u64 info[6];
 	u32 notices;
 	u32 waits_on;
-	u64 reserved2;
+	u32 pid_namespace;
+	u32 own_tid;
 	u32 thread_state;
 	u32 priority;
 	u64 run_time;

@@ -45,6 +45,8 @@ struct crtos_slot_owner {
 	u32 parent;
 	u32 heritage;
 	u32 uncertain_ids;
+	u32 pid_namespace;
+	u32 own_tid;
 };
 
 /* A range that Linux has to let go, as its entry says. */
@@ -235,6 +237,8 @@ static inline void crtos_channel_open(struct crtos_channel *channel, u32 slot, u
 	WRITE_ONCE(s->parent, owner->parent);
 	WRITE_ONCE(s->heritage, owner->heritage);
 	WRITE_ONCE(s->uncertain_ids, owner->uncertain_ids);
+	WRITE_ONCE(s->pid_namespace, owner->pid_namespace);
+	WRITE_ONCE(s->own_tid, owner->own_tid);
 	WRITE_ONCE(s->notices, 0);
 	crtos_channel_hand_over(channel, slot, state);
 }

@@ -269,9 +269,6 @@ static int refuse_thread(struct crtos_file *file, int error)
 	if (error == -EDQUOT)
 		return crtos_refuse(file, -EAGAIN,
 				    "[threads-used-up] the user has as many threads in the realm as are free, and that is their share: end some");
-	if (error == -EPERM)
-		return crtos_refuse(file, error,
-				    "[pid-namespace] ids of a pid namespace mean nothing to the realm: leave it, or have CAP_SYS_ADMIN");
 	return crtos_refuse(file, error, "[out-of-memory] out of memory");
 }
 
@@ -310,6 +307,9 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 				    "[not-up] no real-time kernel runs: start the realm (crtos up)");
 	if (spawned->parent)
 		parent = find_parent(realm, spawned->parent, spawned->parent_file);
+	/* Its id in its pid namespace is that of the process as well. */
+	if (!thread_group_leader(current))
+		return crtos_refuse(file, -EINVAL, "[bad-call] the first thread of a process asks for one");
 	if (spawned->parent && !parent)
 		return crtos_refuse(file, -EINVAL, "[bad-call] that is not a thread of the caller's parent");
 	process = new_process(inode);

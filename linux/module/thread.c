@@ -74,7 +74,7 @@ static bool has_share(struct crtos_realm *realm, kuid_t uid)
  *
  * Context: Under realm_lock; may sleep.
  * Return: the thread, or -EAGAIN if no slot is free, -EDQUOT if the user has their share,
- * -ENOMEM, or -EPERM for a task whose ids could be those of others.
+ * or -ENOMEM.
  */
 struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent,
 				      u32 heritage)
@@ -82,20 +82,19 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 	struct crtos_realm *realm = process->realm;
 	struct crtos_slot_owner owner = {
 		.process = process->number,
-		.pid = task_tgid_vnr(current),
-		.tid = task_pid_vnr(current),
+		.pid = task_tgid_nr(current),
+		.tid = task_pid_nr(current),
 		.uid = from_kuid_munged(current_user_ns(), current_uid()),
 		.parent = parent,
 		.heritage = heritage,
 		.uncertain_ids = has_uncertain_ids(current_cred()),
+		.pid_namespace = task_active_pid_ns(current)->ns.inum,
+		.own_tid = task_pid_vnr(current),
 	};
 	struct crtos_thread *thread;
 	kuid_t uid = payer();
 	u32 slot = 0;
 
-	/* The kernel knows processes by their ids, of which a namespace has its own. */
-	if (task_active_pid_ns(current) != &init_pid_ns && !capable(CAP_SYS_ADMIN))
-		return ERR_PTR(-EPERM);
 	if (!has_share(realm, uid))
 		return ERR_PTR(-EDQUOT);
 	for (;; slot++) {

@@ -4,12 +4,15 @@
  * memory, by way of the hypervisor, and the shared block, which Linux sees itself.
  */
 #include <linux/io.h>
+#include <linux/pid_namespace.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "crtos.h"
 #include "hypercall.h"
+#include "realm.h"
 
 /* Copies through a page: the cell's own memory is hidden from Linux. */
 static int load_pages(struct crtos_file *file, const struct crtos_load_cell *load, void *bounce)
@@ -136,6 +139,49 @@ static int hide(struct crtos_file *file, const struct crtos_transfer *transfer, 
 	return 0;
 }
 
+/* The ids of the slot's thread in a pid namespace; false if there is no such thread in it. */
+static bool find_ids(struct crtos_realm *realm, u32 number, struct pid_namespace *ns,
+		     struct crtos_slot *slot)
+{
+	struct crtos_thread *thread;
+
+	rcu_read_lock();
+	thread = rcu_dereference(realm->threads[number]);
+	slot->pid = thread ? task_tgid_nr_ns(thread->task, ns) : 0;
+	slot->tid = thread ? task_pid_nr_ns(thread->task, ns) : 0;
+	rcu_read_unlock();
+	return slot->tid;
+}
+
+/*
+ * What those in a pid namespace see of the realm's slots, as of Linux's processes by ps:
+ * threads that are in it, by their ids there. The caller has a copy of the range, and
+ * holds crtos.lock.
+ */
+static int localize(struct crtos_file *file, const struct crtos_transfer *transfer, u8 *copy)
+{
+	const u64 start = offsetof(struct crtos_channel, slots), size = sizeof(struct crtos_slot);
+	const u64 end = start + sizeof_field(struct crtos_channel, slots);
+	struct pid_namespace *ns = task_active_pid_ns(current);
+	struct crtos_realm *realm = crtos_realm_kept();
+	struct crtos_slot *slot;
+	u64 at;
+
+	if (ns == &init_pid_ns || transfer->offset >= end ||
+	    transfer->offset + transfer->length <= start)
+		return 0;
+	if (!realm || !lies_in(transfer, start, end - start) ||
+	    (transfer->offset - start) % size || transfer->length % size)
+		return crtos_refuse(file, -EINVAL,
+				    "[bad-call] in a pid namespace slots are read as a whole");
+	for (at = 0; at < transfer->length; at += size) {
+		slot = (struct crtos_slot *)(copy + at);
+		if (!find_ids(realm, (transfer->offset - start + at) / size, ns, slot))
+			memset(slot, 0, size);
+	}
+	return 0;
+}
+
 /**
  * crtos_cell_read() - CRTOS_IOC_CHANNEL: copy from the shared block of a cell
  * @file: where a failure is explained
@@ -167,6 +213,8 @@ int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 			memcpy(copy, start, transfer.length);
 		else
 			error = crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
+		if (!error && crtos.cells[transfer.cell]->realm)
+			error = localize(file, &transfer, copy);
 	}
 	mutex_unlock(&crtos.lock);
 	if (!error && !sees_all)

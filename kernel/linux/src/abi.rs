@@ -68,6 +68,7 @@ impl Errno {
         EPERM,
         EPIPE,
         ERANGE,
+        EREMOTE,
         ESPIPE,
         ESRCH,
         ETIMEDOUT

@@ -278,9 +278,9 @@ pub struct Slot {
     /// Process number: names the process in revocations and in the module; unique among live
     /// processes.
     pub process: u32,
-    /// Process id of the shadow in Linux.
+    /// Process id of the shadow in Linux's first pid namespace.
     pub pid: u32,
-    /// Thread id of the shadow thread in Linux.
+    /// Thread id of the shadow thread there.
     pub tid: u32,
     /// Real user id that owns the shadow.
     pub uid: u32,
@@ -306,8 +306,10 @@ pub struct Slot {
     /// The CPU of Linux on which the shadow thread waits, or waited last: where the doorbell should
     /// ring. A hint: nothing depends on it.
     pub waits_on: u32,
-    /// Zero.
-    pub reserved2: u64,
+    /// The pid namespace of the shadow, by its inode number; kept as the words of the owner above.
+    pub pid_namespace: u32,
+    /// Thread id of the shadow thread in that, which is the one that the program sees.
+    pub own_tid: u32,
     // --- 192: written by the kernel at any time, for `crtos ps`
     /// `THREAD_*` state.
     pub thread_state: u32,

@@ -60,11 +60,13 @@ impl fmt::Display for RealmCpu {
     }
 }
 
-/// Linux's id of a process, which is its pid in the realm as well: a positive `pid_t`.
+/// Linux's id of a process, which is its pid in the realm as well: a positive `pid_t`. It is unique
+/// in a [`PidNamespace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid(NonZeroU32);
 
-/// Linux's id of a thread, which is its tid in the realm as well: a positive `pid_t`.
+/// Linux's id of a thread, which is its tid in the realm as well: a positive `pid_t`. It is unique
+/// in a [`PidNamespace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tid(NonZeroU32);
 
@@ -76,10 +78,23 @@ impl Pid {
     }
 }
 
+impl Tid {
+    /// Returns the id of the process whose first thread it is.
+    #[inline]
+    pub const fn leads(self) -> Pid {
+        Pid(self.0)
+    }
+}
+
 /// The number of a process in the channel and the module, unique among those that live. It is not
 /// the process id. Any number can be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessNumber(pub u32);
+
+/// A pid namespace of Linux, in which processes and threads have ids of their own: by a number that
+/// no other one has meanwhile. Any number can be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PidNamespace(pub u32);
 
 /// What both kinds of ids can do.
 macro_rules! pid_t {
@@ -144,6 +159,7 @@ mod tests {
         assert_eq!(Tid::named(!0), None);
         let pid = Pid::named(1 << 32 | 7).unwrap();
         assert_eq!((pid.get(), pid.leader()), (7, Tid::new(7).unwrap()));
+        assert_eq!(pid.leader().leads(), pid);
         assert!(pid.is(7) && !pid.is(0));
     }
 }

@@ -134,7 +134,8 @@ impl Channel {
         word!(self, AtomicU64, replies[index]).load(Ordering::Relaxed)
     }
 
-    /// The process id in Linux of the shadow that `slot` belongs to, if it is one.
+    /// The process id, in Linux's first pid namespace, of the shadow that `slot` belongs to, if it
+    /// is one.
     pub fn pid(&self, slot: Slot) -> Option<Pid> {
         Pid::new(word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed))
     }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::{
     UserAddr,
     channel::{self as raw, SHADOW_END, SHADOW_START},
-    ids::{Pid, ProcessNumber, RealmCpu, Tid},
+    ids::{Pid, PidNamespace, ProcessNumber, RealmCpu, Tid},
 };
 
 use crate::{
@@ -106,9 +106,12 @@ pub struct OwnedSlot {
     owner: Owner,
     /// Number of the process, read once.
     process: ProcessNumber,
-    /// Ids in Linux, read once.
+    /// Ids in Linux's first pid namespace, read once.
     pid: Pid,
     tid: Tid,
+    /// Its own pid namespace, and its id there.
+    namespace: PidNamespace,
+    own_tid: Tid,
     uid: u32,
     parent: Option<Slot>,
     heritage: Heritage,
@@ -133,6 +136,12 @@ impl Channel {
             ),
             pid: Pid::new(word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed))?,
             tid: Tid::new(word!(self, AtomicU32, slots[slot.get()].tid).load(Ordering::Relaxed))?,
+            namespace: PidNamespace(
+                word!(self, AtomicU32, slots[slot.get()].pid_namespace).load(Ordering::Relaxed),
+            ),
+            own_tid: Tid::new(
+                word!(self, AtomicU32, slots[slot.get()].own_tid).load(Ordering::Relaxed),
+            )?,
             uid: word!(self, AtomicU32, slots[slot.get()].uid).load(Ordering::Relaxed),
             parent: Slot::from_word(
                 word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed),
@@ -164,14 +173,24 @@ impl OwnedSlot {
         self.process
     }
 
-    /// Process id in Linux.
+    /// Process id in Linux's first pid namespace.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Thread id in Linux.
+    /// Thread id in Linux's first pid namespace.
     pub fn tid(&self) -> Tid {
         self.tid
+    }
+
+    /// Its pid namespace in Linux.
+    pub fn namespace(&self) -> PidNamespace {
+        self.namespace
+    }
+
+    /// Thread id in that namespace.
+    pub fn own_tid(&self) -> Tid {
+        self.own_tid
     }
 
     /// Slot of the thread that forked the process.

@@ -20,6 +20,8 @@ void linux_open(struct crtos_channel *channel, u32 slot, u32 process, u32 pid)
 		.pid = pid,
 		.tid = pid + 1,
 		.uid = 7,
+		.pid_namespace = 9,
+		.own_tid = 2,
 	};
 
 	crtos_channel_open(channel, slot, CRTOS_SLOT_SPAWN, &owner);

@@ -4,22 +4,52 @@
 
 use core::ffi::CStr;
 
+/// What becomes of something that has no worst case, if a real-time thread does it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strict {
+    /// It is done.
+    #[default]
+    No = 0,
+    /// It is done, and gives the thread a signal.
+    Signal = 1,
+    /// A call that Linux would make fails; the rest as with `Signal`.
+    Error = 2,
+}
+
+impl Strict {
+    /// Reads a word; `None` if it is none.
+    pub const fn from_word(word: u64) -> Option<Self> {
+        match word {
+            0 => Some(Self::No),
+            1 => Some(Self::Signal),
+            2 => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
+
 /// What was chosen for a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choices {
     /// It knows the realm's CPUs by numbers of their own.
     pub renumbers: bool,
-    /// Its real-time threads get a signal when they do something that has no worst case.
-    pub strict: bool,
+    /// What becomes of what its real-time threads do that has no worst case.
+    pub strict: Strict,
 }
 
 /// The names, by their words.
-const NAMES: [&CStr; 4] =
-    [c"shadow", c"shadow-renumbering", c"shadow-strict", c"shadow-renumbering-strict"];
+const NAMES: [&CStr; 6] = [
+    c"shadow",
+    c"shadow-renumbering",
+    c"shadow-strict",
+    c"shadow-renumbering-strict",
+    c"shadow-strict-error",
+    c"shadow-renumbering-strict-error",
+];
 
 impl Choices {
     /// Bytes of the longest name, with its zero.
-    pub const LONGEST_NAME: usize = 26;
+    pub const LONGEST_NAME: usize = 32;
 
     /// Returns the first word of the shadow's command line.
     pub fn name(self) -> &'static CStr {
@@ -34,7 +64,10 @@ impl Choices {
 
     /// Returns what holds if both were chosen.
     pub fn and(self, other: Self) -> Self {
-        Self::from_word(self.to_word() | other.to_word())
+        Self {
+            renumbers: self.renumbers || other.renumbers,
+            strict: if self.strict > other.strict { self.strict } else { other.strict },
+        }
     }
 
     /// Returns it as a word.
@@ -44,7 +77,11 @@ impl Choices {
 
     /// Reads a word.
     pub const fn from_word(word: u64) -> Self {
-        Self { renumbers: word & 1 != 0, strict: word & 2 != 0 }
+        let strict = match Strict::from_word(word >> 1) {
+            Some(strict) => strict,
+            None => Strict::No,
+        };
+        Self { renumbers: word & 1 != 0, strict }
     }
 }
 
@@ -54,12 +91,19 @@ mod tests {
 
     #[test]
     fn names_and_words_say_what_was_chosen() {
-        for (renumbers, strict) in [(false, false), (false, true), (true, false), (true, true)] {
+        let all = [Strict::No, Strict::Signal, Strict::Error];
+        for (renumbers, strict) in
+            [false, true].into_iter().flat_map(|one| all.map(|two| (one, two)))
+        {
             let choices = Choices { renumbers, strict };
             assert_eq!(Choices::from_name(choices.name()), choices);
             assert_eq!(Choices::from_word(choices.to_word()), choices);
             assert!(choices.name().to_bytes_with_nul().len() <= Choices::LONGEST_NAME);
             assert_eq!(choices.and(Choices::default()), choices);
+            assert_eq!(
+                choices.and(Choices { strict: Strict::Error, ..choices }).strict,
+                Strict::Error
+            );
         }
         assert_eq!(Choices::from_name(c"sh"), Choices::default());
     }

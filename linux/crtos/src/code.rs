@@ -123,7 +123,6 @@ codes! {
     PageTables = "page-tables",
     PartDamaged = "part-damaged",
     PartsDiffer = "parts-differ",
-    PidNamespace = "pid-namespace",
     PortsInUse = "ports-in-use",
     PrivateMemory = "private-memory",
     ProcessUnknown = "process-unknown",

@@ -32,9 +32,9 @@ const CASES: &[Case] = &[
     Case {
         words: "Operation not permitted",
         code: Code::ModuleBlocked,
-        cause: "this kernel takes no module now: it is locked down, or kernel.modules_disabled is set",
+        cause: "this kernel takes no module now: kernel.modules_disabled is set, or CAP_SYS_MODULE is missing",
         remedy: Some(
-            "`sysctl kernel.modules_disabled` tells; only a reboot clears it, and secure boot locks down",
+            "`sysctl kernel.modules_disabled` tells; only a reboot clears it. In a container, call it outside",
         ),
     },
     Case {
@@ -63,11 +63,21 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// What Linux says of the signature if it is locked down. It says so of much else as well.
+const LOCKED_DOWN: Case = Case {
+    words: "Operation not permitted",
+    code: Code::ModuleSignature,
+    cause: "this kernel takes signed modules only (it is locked down), and knows no key that signed it",
+    remedy: Some(SIGN),
+};
+
 /// Returns the failure of what modprobe wrote when it failed to load the module for `release`.
-pub fn explain(asked: &str, words: &str, release: &str) -> Failure {
+/// `signed_alone`: Linux is locked down, and takes modules.
+pub fn explain(asked: &str, words: &str, release: &str, signed_alone: bool) -> Failure {
     let failure =
         |code, cause| Failure::new(code, asked, format!("the module cannot be loaded: {cause}"));
-    match CASES.iter().find(|case| words.contains(case.words)) {
+    let locked_down = signed_alone.then_some(&LOCKED_DOWN);
+    match locked_down.into_iter().chain(CASES).find(|case| words.contains(case.words)) {
         Some(case) => failure(case.code, case.cause)
             .remedy(case.remedy.map_or_else(|| install::build_module(release), str::to_owned)),
         None => failure(Code::ModuleInit, words).remedy(
@@ -82,10 +92,14 @@ mod tests {
 
     #[test]
     fn errors_have_a_cause_and_a_remedy() {
-        let says = |error: &str| {
+        let said = |error: &str, signed_alone| {
             let words = format!("modprobe: ERROR: could not insert 'crtos': {error}");
-            explain("start", &words, "6.1.0-9-amd64").to_string()
+            explain("start", &words, "6.1.0-9-amd64", signed_alone).to_string()
         };
+        let says = |error: &str| said(error, false);
+        assert!(said("Operation not permitted", true).ends_with("module-signature"));
+        assert!(said("Operation not permitted", false).ends_with("module-blocked"));
+        assert!(said("Exec format error", true).ends_with("module-build"));
         let built = says("Exec format error");
         assert!(built.starts_with(
             "cannot start: the module cannot be loaded: it was built for another kernel, or it is damaged\n"

@@ -32,7 +32,7 @@ use object::{
 };
 
 use crtos_syscalls::{
-    choices::Choices,
+    choices::{Choices, Strict},
     script::{Line, MAX_SCRIPTS, START_BYTES, Scripts},
 };
 
@@ -62,6 +62,7 @@ Examples:
   crtos run ./control --period 1000
   crtos run --renumber-cpus -- taskset -c 0 ./control
   crtos run --strict ./control          ends at the first thing that is not real time
+  crtos run --strict=error ./control    has calls of Linux fail with EREMOTE
 
 Exit status: the program's own (128 + N in a shell if signal N ended it), or
   125  crtos could not start it; the realm is not up, or it has no room
@@ -75,21 +76,38 @@ pub struct Run {
     /// children.
     #[arg(long)]
     renumber_cpus: bool,
-    /// Send a real-time thread SIGXCPU when it does something that has no worst case
+    /// Tell a real-time thread when it does something that has no worst case
     ///
-    /// That is a system call that Linux makes, a page that is touched for the first time, or a
-    /// change of the program's memory, after the thread took a real-time policy (see `crtos
+    /// It gets SIGXCPU for a system call that Linux makes, a page that is touched for the first
+    /// time, or a change of the program's memory, after it took a real-time policy (see `crtos
     /// latency`). Without a handler the signal ends the program at the first one; it comes when
     /// that is done, and not to a thread that blocks it. As Xenomai's SIGDEBUG it has si_code
     /// SI_QUEUE and, in si_value, 0xfccf0000 plus the reason: 2 a call of Linux, 3 a page fault, 64
-    /// a change of memory. It holds for the program's children as well. A program chooses itself by
-    /// prctl(0x43525402, 1), and 0 to end it; prctl(0x43525401) tells which; Linux knows neither
-    /// (EINVAL).
-    #[arg(long)]
-    strict: bool,
+    /// a change of memory. With `error` a system call that Linux would make fails with EREMOTE
+    /// instead, and nothing is done; what shows only on the way, such as a page that Linux has to
+    /// read, gives the signal as before. It holds for the program's children as well. A program
+    /// chooses itself by prctl(0x43525402, 1), with 2 for errors, and 0 to end it;
+    /// prctl(0x43525401) tells which; Linux knows neither (EINVAL).
+    #[arg(
+        long,
+        value_name = "HOW",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "signal"
+    )]
+    strict: Option<How>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARG"], num_args = 1..)]
     command: Vec<OsString>,
+}
+
+/// How a real-time thread is told of what has no worst case.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum How {
+    /// By SIGXCPU, after it was done.
+    Signal,
+    /// By EREMOTE if Linux would make the call, and else by SIGXCPU.
+    Error,
 }
 
 /// An executable that was found.
@@ -126,7 +144,12 @@ impl Run {
         let device = device.into_fd();
         inherit(&device).map_err(system)?;
         inherit(&file).map_err(system)?;
-        let choices = Choices { renumbers: self.renumber_cpus, strict: self.strict };
+        let strict = match self.strict {
+            None => Strict::No,
+            Some(How::Signal) => Strict::Signal,
+            Some(How::Error) => Strict::Error,
+        };
+        let choices = Choices { renumbers: self.renumber_cpus, strict };
         let mut arguments = vec![
             CString::from(choices.name()),
             number(device.as_raw_fd()),

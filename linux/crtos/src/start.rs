@@ -162,7 +162,14 @@ fn load_module(machine: &Machine, asked: &str) -> Result<()> {
         Err(error) => return Err(Failure::io(format!("{asked}: run modprobe"), &error)),
     };
     let release = machine.release().unwrap_or_default();
-    Err(refused_module::explain(asked, &reason, &release))
+    Err(refused_module::explain(asked, &reason, &release, takes_signed_alone(machine)))
+}
+
+/// Tells whether Linux is locked down, and would take a module that is signed.
+fn takes_signed_alone(machine: &Machine) -> bool {
+    let lockdown = machine.read("/sys/kernel/security/lockdown");
+    let takes_none = machine.read("/proc/sys/kernel/modules_disabled").as_deref() == Some("1");
+    lockdown.is_some_and(|modes| !modes.contains("[none]")) && !takes_none
 }
 
 /// Description of a new cell.

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 /// The scripts whose cases the tables have.
-const SCRIPTS: [&str; 3] = ["wrong-configurations", "broken-machines", "broken-boot"];
+const SCRIPTS: [&str; 4] =
+    ["wrong-configurations", "broken-machines", "broken-boot", "broken-realms"];
 /// What begins a case: its name and its code follow.
 const CASES: [&str; 3] = ["explained ", "found ", "file "];
 /// A name for a code in a script.

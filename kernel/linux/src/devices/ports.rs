@@ -123,7 +123,7 @@ fn users(ranges: &[RangeInclusive<u16>]) -> Vec<u32> {
     threads::each_process(|process| {
         let all = process.members.lock().threads.clone();
         let may_use = |thread: &Arc<Thread>| ranges.iter().any(|one| may_use(thread, one));
-        let pid = process.pid.leader().get();
+        let pid = process.outer_pid.get();
         if all.iter().any(may_use) && !users.contains(&pid) {
             users.push(pid);
         }

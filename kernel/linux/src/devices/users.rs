@@ -10,14 +10,14 @@ use crate::{
     process::{Process, threads},
 };
 
-/// The process ids of those who have a local file open that is of the device, or have one of these
-/// objects mapped. Thread context; may sleep.
+/// The process ids, in Linux's first pid namespace, of those who have a local file open that is of
+/// the device, or have one of these objects mapped. Thread context; may sleep.
 pub fn users(objects: &[Arc<Object>], is_of_device: impl Fn(&files::Object) -> bool) -> Vec<u32> {
     let mut users = Vec::new();
     threads::each_process(|process| {
         let maps = || objects.iter().any(|object| process.space.maps(object));
         if has_open(process, &is_of_device) || maps() {
-            users.push(process.pid.leader().get());
+            users.push(process.outer_pid.get());
         }
     });
     users

@@ -26,8 +26,8 @@ mod robust;
 pub mod wait;
 mod word;
 
-use crtos_abi::{UserAddr, ids::Tid};
-use crtos_locks::{Key, Table, Tids, inheritance::Lock};
+use crtos_abi::UserAddr;
+use crtos_locks::{Key, Table, Tids, inheritance::Lock, tids::Id};
 
 pub use robust::{enter, exit};
 pub use wait::{Woken, hand_on, wake_shared};
@@ -109,11 +109,11 @@ impl Stop {
     }
 }
 
-/// Number and thread id of the calling thread of a program.
-fn caller() -> Result<(u16, Tid), Errno> {
+/// Number and id of the calling thread of a program.
+fn caller() -> Result<(u16, Id), Errno> {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    Ok((current.id.0, user.tid))
+    Ok((current.id.0, (user.process.namespace, user.tid)))
 }
 
 /// Whether the calling thread must not wait any longer: for a signal, or its end.

@@ -3,7 +3,7 @@
 //! the graph of inheritance. A lock that is given up goes to the first waiter at once.
 
 use crtos_abi::{UserAddr, ids::Tid};
-use crtos_locks::{Graph, Key, inheritance::Lock};
+use crtos_locks::{Graph, Key, inheritance::Lock, tids::Id};
 
 use crtos_core::{
     mm::space::Access,
@@ -30,14 +30,14 @@ pub(super) enum Attempt {
     Owned(Option<Lock>, u16),
 }
 
-/// Takes the lock at `key` for the thread with id `tid`, noting `WAITERS` if `wanted`; if it is
+/// Takes the lock at `key` for the thread with that id, noting `WAITERS` if `wanted`; if it is
 /// owned, notes that somebody waits. The word is at `address` of the calling program.
 pub(super) fn attempt(
     state: &State,
     graph: &Graph<MAX_THREADS>,
     key: Key,
     address: UserAddr,
-    tid: Tid,
+    (namespace, tid): Id,
     wanted: bool,
 ) -> Result<Attempt, Stop> {
     let word = word::load(address)?;
@@ -55,7 +55,7 @@ pub(super) fn attempt(
             let owner = graph.owner(lock);
             let matches = match named {
                 None => word & OWNER_DIED != 0,
-                Some(named) => state.tids.find(named) == Some(owner),
+                Some(named) => state.tids.find((namespace, named)) == Some(owner),
             };
             return match matches {
                 true => Ok(Attempt::Owned(Some(lock), owner)),
@@ -72,7 +72,7 @@ pub(super) fn attempt(
         return Ok(Attempt::Acquired);
     };
     word::replace(address, word, word | WAITERS)?;
-    let owner = state.tids.find(named).ok_or(Errno::ESRCH)?;
+    let owner = state.tids.find((namespace, named)).ok_or(Errno::ESRCH)?;
     Ok(Attempt::Owned(None, owner))
 }
 
@@ -112,13 +112,13 @@ pub fn try_lock(address: Address) -> SysResult {
 /// Takes the lock, or has the calling thread wait for it, or, without `wait`, fails with EAGAIN.
 /// Says where to wait.
 fn acquire(address: Address, wait: bool) -> Result<Option<Key>, Errno> {
-    let (me, tid) = caller()?;
+    let (me, id) = caller()?;
     loop {
         let key = key(address, Access::Write)?;
         let result = {
             let mut state = STATE.lock();
             let mut graph = graph();
-            match attempt(&state, &graph, key, address.word, tid, false) {
+            match attempt(&state, &graph, key, address.word, id, false) {
                 Ok(Attempt::Acquired) => return Ok(None),
                 Ok(Attempt::Owned(..)) if !wait => return Err(Errno::EAGAIN),
                 Ok(Attempt::Owned(lock, owner)) => {
@@ -145,7 +145,7 @@ pub(super) fn await_moved(
     key: Key,
     deadline: Option<Deadline>,
 ) -> Result<Result<(), Ended>, Errno> {
-    let (me, tid) = caller()?;
+    let (me, (_, tid)) = caller()?;
     let waits = graph().waits_for(me).is_some();
     match waits {
         true => await_grant(address, key, deadline),
@@ -159,7 +159,7 @@ fn await_grant(
     key: Key,
     deadline: Option<Deadline>,
 ) -> Result<Result<(), Ended>, Errno> {
-    let (me, tid) = caller()?;
+    let (me, (_, tid)) = caller()?;
     let granted = || graph().waits_for(me).is_none();
     if let Err(ended) = wait::sleep(deadline, granted) {
         let left = {
@@ -211,7 +211,7 @@ fn take_over(address: UserAddr, key: Key, me: u16, tid: Tid) -> Result<(), Errno
 
 /// FUTEX_UNLOCK_PI: gives the lock to the first waiter.
 pub fn unlock(address: Address) -> SysResult {
-    let (me, tid) = caller()?;
+    let (me, (_, tid)) = caller()?;
     loop {
         let key = key(address, Access::Write)?;
         let result = {
@@ -239,9 +239,11 @@ fn release(state: &mut State, key: Key, address: UserAddr, me: u16, tid: Tid) ->
     };
     let mut graph = graph();
     let heir = graph.heir(lock).filter(|_| graph.owner(lock) == me).ok_or(Errno::EINVAL)?;
-    if let Err(now) =
-        word::exchange(address, word, WAITERS | state.tids.of(heir).map_or(0, Tid::get))?
-    {
+    if let Err(now) = word::exchange(
+        address,
+        word,
+        WAITERS | state.tids.of(heir).map_or(0, |(_, tid)| tid.get()),
+    )? {
         // WAITERS may have come; anything else is not the business of others.
         return Err(if now & TID == word { Stop::Changed } else { Errno::EINVAL.into() });
     }

@@ -168,8 +168,8 @@ fn move_one([from, to]: [Key; 2], address: UserAddr, wanted: bool) -> Result<Opt
         Some(_) => return Err(Errno::EINVAL.into()),
     };
     let mut graph = graph();
-    let tid = state.tids.of(thread).ok_or(Errno::ESRCH)?;
-    let owner = match pi::attempt(&state, &graph, to, address, tid, wanted)? {
+    let id = state.tids.of(thread).ok_or(Errno::ESRCH)?;
+    let owner = match pi::attempt(&state, &graph, to, address, id, wanted)? {
         Attempt::Acquired => thread,
         Attempt::Owned(lock, owner) => {
             pi::enqueue(&mut state, &mut graph, to, thread, lock, owner)?;

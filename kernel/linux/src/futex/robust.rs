@@ -3,6 +3,7 @@
 //! (set_robust_list(2)) and locks that others wait for. Their words say that the owner died.
 
 use crtos_abi::{UserAddr, ids::Tid};
+use crtos_locks::tids::Id;
 use crtos_syscalls::structs::RobustListHead;
 use linux_raw_sys::general as linux;
 
@@ -21,15 +22,15 @@ use crate::{abi::Errno, memory::user, process::ThreadExt as _};
 /// Most entries of a list that are looked at.
 const MOST: usize = linux::ROBUST_LIST_LIMIT as usize;
 
-/// Makes `thread` known by `tid`. Once, before it runs its program.
-pub fn enter(thread: &Thread, tid: Tid) {
-    STATE.lock().tids.insert(thread.id.0, tid);
+/// Makes `thread` known by its id in its pid namespace. Once, before it runs its program.
+pub fn enter(thread: &Thread, id: Id) {
+    STATE.lock().tids.insert(thread.id.0, id);
 }
 
 /// The calling thread leaves the memory of its process, which is still there: gives up its locks.
 /// May sleep.
 pub fn exit() {
-    let Ok((me, tid)) = caller() else { return };
+    let Ok((me, (_, tid))) = caller() else { return };
     if let Some(user) = task::current().user() {
         let (head, _) = core::mem::take(&mut *user.robust_list.lock());
         if !head.is_null() {

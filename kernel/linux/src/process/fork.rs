@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::{
     PAGE_SIZE, UserAddr,
     channel::RESULT_IN_LINUX,
-    ids::{Pid, ProcessNumber},
+    ids::{Pid, PidNamespace, ProcessNumber},
 };
 use crtos_channel::{Operation, Slot};
 use crtos_sched::CpuSet;
@@ -46,7 +46,7 @@ use crate::{
         self, End, Process, ThreadExt as _, UserThread,
         account::{Account, Usage},
         clone::Wanted,
-        spares,
+        lapse, spares,
         speculation::Speculation,
         start::{self, Beginning, Birth},
         threads,
@@ -116,6 +116,7 @@ pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
     if task::current().scheduling().of_child().is_none() {
         return Err(Errno::EAGAIN);
     }
+    lapse::refuse()?;
     let mut beginning = Beginning::of_child(context)?;
     beginning.apply(wanted)?;
     if !wanted.has(linux::CLONE_VM) {
@@ -289,7 +290,7 @@ pub fn child() {
         match adopted {
             Ok(beginning) => *user.birth.lock() = Birth::Thread(beginning),
             Err(error) => {
-                crtos_core::warn!("pid {}: fork: {error:?}", user.process.pid);
+                crtos_core::warn!("pid {}: fork: {error:?}", user.process.outer_pid);
                 user.process.end(End::Status(126));
             }
         }
@@ -328,8 +329,8 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     signal::copy(user, parent, wanted);
     timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
     user.process.numbering.set(parent.process.numbering.get());
-    let is_strict = parent.process.is_strict.load(Ordering::Relaxed);
-    user.process.is_strict.store(is_strict, Ordering::Relaxed);
+    let strict = parent.process.strict.load(Ordering::Relaxed);
+    user.process.strict.store(strict, Ordering::Relaxed);
     user.speculation.inherit(&parent.speculation);
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.get().to_le_bytes();
@@ -350,7 +351,8 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
 pub struct Legacy {
     /// Which process leaves it.
     process: ProcessNumber,
-    pid: Pid,
+    /// Its pid namespace, and its id in that.
+    ids: (PidNamespace, Pid),
     /// A process has come that goes on.
     is_claimed: bool,
     /// Its descriptors.
@@ -386,17 +388,17 @@ impl Legacy {
 /// What has not been taken over yet.
 static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
 
-/// Whether the process `pid` executes a program, and no other process has come yet that goes on
-/// under that pid: from now on one has.
-pub fn claim(pid: Pid) -> bool {
+/// Whether the process of these ids executes a program, and no other process has come yet that goes
+/// on under them: from now on one has.
+pub fn claim(ids: (PidNamespace, Pid)) -> bool {
     let mut handed_over = HANDED_OVER.lock();
-    let legacy = handed_over.iter_mut().find(|legacy| legacy.pid == pid);
+    let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == ids);
     legacy.is_some_and(|legacy| !core::mem::replace(&mut legacy.is_claimed, true))
 }
 
-/// What the process `pid` had before it executed its program.
-pub fn taken_over(pid: Pid) -> Option<Legacy> {
-    take_legacy(|legacy| legacy.pid == pid)
+/// What the process of these ids had before it executed its program.
+pub fn taken_over(ids: (PidNamespace, Pid)) -> Option<Legacy> {
+    take_legacy(|legacy| legacy.ids == ids)
 }
 
 fn take_legacy(is_meant: impl Fn(&Legacy) -> bool) -> Option<Legacy> {
@@ -410,7 +412,7 @@ fn take_legacy(is_meant: impl Fn(&Legacy) -> bool) -> Option<Legacy> {
 pub fn hand_over_signals(process: &Process) {
     signal::bequeath(process, |info| {
         let mut handed_over = HANDED_OVER.lock();
-        let legacy = handed_over.iter_mut().find(|legacy| legacy.pid == process.pid);
+        let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == process.ids());
         if let Some(legacy) = legacy {
             if legacy.pending.try_reserve(1).is_ok() {
                 legacy.pending.push(info);
@@ -418,7 +420,7 @@ pub fn hand_over_signals(process: &Process) {
             return;
         }
         drop(handed_over);
-        if let Some(heir) = threads::find_process(process.pid) {
+        if let Some(heir) = threads::find_process(process.namespace, process.pid) {
             // It has no room for more than it may have.
             let _ = signal::to_process(&heir, info);
         }
@@ -441,21 +443,22 @@ fn take_pending() -> Vec<Info> {
 
 /// execve(path, arguments, environment).
 pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
+    lapse::refuse()?;
     let [path, arguments, environment] = [path, arguments, environment].map(UserAddr::new);
     let mask = signal::mask();
     crate::memory::mappings::write_back_all(&*crate::memory::user::space()?);
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let (process, pid, files) = (user.process.number, user.process.pid, user.process.files());
+    let (process, ids, files) = (user.process.number, user.process.ids(), user.process.files());
     // What another process with that id has left, and nobody came for. What another thread of this
     // one has left stays: the process that goes on takes that.
-    drop(take_legacy(|legacy| legacy.pid == pid && legacy.process != process));
+    drop(take_legacy(|legacy| legacy.ids == ids && legacy.process != process));
     {
         let mut handed_over = HANDED_OVER.lock();
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         handed_over.push(Legacy {
             process,
-            pid,
+            ids,
             is_claimed: false,
             files: files.clone(),
             affinity: current.affinity(),
@@ -480,7 +483,7 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     };
     let mut result = exec(true);
     if let Ok(refused) = result {
-        if let Some(legacy) = taken_over(pid) {
+        if let Some(legacy) = taken_over(ids) {
             legacy.resume(&user.process)?;
         }
         if refused == RESULT_IN_LINUX {

@@ -94,7 +94,7 @@ fn keep_house() {
             Some((owned, Start::Thread)) if threads::is_taken(&owned) => spares::dispose([owned]),
             Some((owned, Start::Process)) if threads::is_taken(&owned) => refuse(channel, owned),
             Some((owned, Start::Process)) => make(channel, owned),
-            Some((owned, Start::Thread)) => match threads::find_process(owned.pid()) {
+            Some((owned, Start::Thread)) => match threads::find_outer(owned.pid()) {
                 Some(process) if process.number == owned.process() => {
                     spares::give_back(&process, owned)
                 }
@@ -210,7 +210,8 @@ fn make(channel: Channel, owned: OwnedSlot) {
     let (slot, number, pid) = (owned.slot(), owned.process(), owned.pid());
     // Whether it goes on with a process that is here: what the kernel itself knows of.
     let fork = owned.parent().and_then(fork::take);
-    let executes = fork.is_none() && fork::claim(pid);
+    let ids = (owned.namespace(), owned.own_tid().leads());
+    let executes = fork.is_none() && fork::claim(ids);
     if owned.parent().is_some() && fork.is_none() {
         crtos_core::debug!("pid {pid}: its parent is gone");
         return refuse(channel, owned);
@@ -227,7 +228,7 @@ fn make(channel: Channel, owned: OwnedSlot) {
     };
     let owned = match space {
         Ok(space) => {
-            let process = Arc::new(Process::new(space, number, pid, owned.uid(), is_guest));
+            let process = Arc::new(Process::new(space, &owned, is_guest));
             if owned.has_uncertain_ids() {
                 process.doubt_ids();
             }
@@ -247,7 +248,7 @@ fn make(channel: Channel, owned: OwnedSlot) {
     crtos_core::warn!("no memory for a process (pid {pid}, slot {slot})");
     fork.iter().for_each(|fork| fork.finish());
     if executes {
-        drop(fork::taken_over(pid));
+        drop(fork::taken_over(ids));
     }
     refuse(channel, owned);
 }

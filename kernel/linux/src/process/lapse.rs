@@ -4,7 +4,9 @@
 //!
 //! A trace records them. If the process is strict, a lapse gives the thread SIGXCPU when it returns
 //! to its program, as Xenomai's SIGDEBUG is, with the same words in `si_value`. A thread that
-//! blocks the signal, as its handler does, gets none.
+//! blocks the signal, as its handler does, gets none. With [`Strict::Error`] a call that Linux
+//! would make fails before anything is done, and is no lapse ([`refuse`]); what the kernel asks
+//! Linux for on the way stays one.
 
 use core::sync::atomic::Ordering;
 
@@ -14,17 +16,18 @@ use crtos_core::{
     trace,
 };
 use crtos_signal::{Info, Set, info::SI_QUEUE};
+use crtos_syscalls::choices::Strict;
 use linux_raw_sys::general::SIGXCPU;
 
-use super::ThreadExt as _;
+use super::{End, ThreadExt as _, UserThread};
 use crate::{
     abi::{Errno, SysResult},
     signal,
 };
 
-/// prctl: whether the process is strict; 1 or 0.
+/// prctl: how strict the process is: a [`Strict`] as a number.
 pub const PR_GET_STRICT: u32 = 0x4352_5401;
-/// prctl: makes it strict (1) or not (0).
+/// prctl: makes it so strict.
 pub const PR_SET_STRICT: u32 = 0x4352_5402;
 
 /// In the upper half of `si_value.sival_int`, as Xenomai's `sigdebug_marker`.
@@ -55,9 +58,22 @@ pub fn fault() {
 
 #[inline(always)]
 fn note(kind: u32) {
-    if task::current().user().is_some_and(|user| user.process.is_strict.load(Ordering::Relaxed)) {
+    let is_strict = |user: &UserThread| user.process.strict.load(Ordering::Relaxed) != 0;
+    if task::current().user().is_some_and(is_strict) {
         note_strict(kind);
     }
+}
+
+/// The calling thread is about to have Linux make the call that its program makes, of which nothing
+/// is done yet: EREMOTE if that is to fail.
+#[inline]
+pub fn refuse() -> Result<(), Errno> {
+    const ERROR: u32 = Strict::Error as u32;
+    let current = task::current();
+    let is_refused = current.user().is_some_and(|user| {
+        user.process.strict.load(Ordering::Relaxed) == ERROR && !user.is_ending()
+    }) && current.effective_level() > Level::ORDINARY;
+    if is_refused { Err(Errno::EREMOTE) } else { Ok(()) }
 }
 
 /// Notes a lapse for [`tell`].
@@ -95,6 +111,11 @@ pub fn tell() {
     let is_real_time = current.effective_level() > Level::ORDINARY;
     if is_real_time && signal::mask() & Set::of(SIGXCPU).0 == 0 {
         let process = &user.process;
+        if process.is_init() && !signal::is_handled(process, SIGXCPU) {
+            // It would not end by the signal of somebody else.
+            process.end(End::Signal(SIGXCPU));
+            return;
+        }
         let info = Info::from_process(SIGXCPU, SI_QUEUE, process.pid, process.uid)
             .with_value((MARKER | reason).into());
         // It is not of the kind that fails.
@@ -105,11 +126,11 @@ pub fn tell() {
 /// PR_GET_STRICT and PR_SET_STRICT. Linux has no such options, and says EINVAL.
 pub fn control(option: u32, argument: u64) -> SysResult {
     let current = task::current();
-    let is_strict = &current.user().ok_or(Errno::ESRCH)?.process.is_strict;
-    match (option, argument) {
-        (PR_GET_STRICT, _) => return Ok(is_strict.load(Ordering::Relaxed).into()),
-        (PR_SET_STRICT, 0 | 1) => is_strict.store(argument == 1, Ordering::Relaxed),
-        _ => return Err(Errno::EINVAL),
+    let strict = &current.user().ok_or(Errno::ESRCH)?.process.strict;
+    if option == PR_GET_STRICT {
+        return Ok(strict.load(Ordering::Relaxed).into());
     }
+    let wanted = Strict::from_word(argument).ok_or(Errno::EINVAL)?;
+    strict.store(wanted as u32, Ordering::Relaxed);
     Ok(0)
 }

@@ -42,16 +42,18 @@ impl Meter {
             }
             _ => return Err(Errno::EINVAL),
         };
+        let find = |id| Tid::new(id).and_then(|tid| threads::find(own.namespace, tid));
         match (id, of_thread) {
             (0, true) => Ok(Self::Thread(current.arc())),
             (0, false) => Ok(Self::Process(own.clone())),
             (id, true) => {
-                let thread = Tid::new(id).and_then(threads::find).ok_or(Errno::EINVAL)?;
+                let thread = find(id).ok_or(Errno::EINVAL)?;
                 let user = thread.user().filter(|user| Arc::ptr_eq(&user.process, own));
                 user.is_some().then(|| Self::Thread(thread.clone())).ok_or(Errno::EINVAL)
             }
             (id, false) => {
-                let process = Pid::new(id).and_then(threads::find_process);
+                let process =
+                    Pid::new(id).and_then(|pid| threads::find_process(own.namespace, pid));
                 Ok(process.map_or(Self::Elsewhere, Self::Process))
             }
         }

@@ -40,8 +40,9 @@ pub use thread::{Linux, ThreadExt, UserThread};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crtos_abi::ids::{Pid, ProcessNumber};
-use crtos_channel::Notices;
+use crtos_abi::ids::{Pid, PidNamespace, ProcessNumber};
+use crtos_channel::{Notices, OwnedSlot};
+use crtos_syscalls::choices::Strict;
 use spin::Once;
 
 use crtos_core::{
@@ -95,8 +96,12 @@ pub struct Process {
     pub space: Arc<AddressSpace>,
     /// Number in the channel and the module.
     pub number: ProcessNumber,
-    /// Process id, in Linux and here.
+    /// Its pid namespace in Linux.
+    pub namespace: PidNamespace,
+    /// Process id in that, and here.
     pub pid: Pid,
+    /// Process id in Linux's first pid namespace, by which those outside of containers know it.
+    pub outer_pid: Pid,
     /// Real user id in Linux, when it began.
     pub uid: u32,
     /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
@@ -117,8 +122,8 @@ pub struct Process {
     pub account: Once<Arc<Account>>,
     /// By which numbers it knows the CPUs.
     pub numbering: Chosen,
-    /// Lapses of its real-time threads give them a signal.
-    pub is_strict: AtomicBool,
+    /// What becomes of lapses of its real-time threads; see [`lapse`].
+    pub strict: AtomicU32,
     end: SpinLock<Option<End>>,
     /// Whether `end` says something.
     ending: AtomicBool,
@@ -142,19 +147,16 @@ impl Drop for Tie<'_> {
 }
 
 impl Process {
-    /// A process without a program and without threads. `is_guest`: its memory is another's.
-    pub fn new(
-        space: Arc<AddressSpace>,
-        number: ProcessNumber,
-        pid: Pid,
-        uid: u32,
-        is_guest: bool,
-    ) -> Process {
+    /// A process without a program and without threads, whose first one gets the slot `owned`.
+    /// `is_guest`: its memory is another's.
+    pub fn new(space: Arc<AddressSpace>, owned: &OwnedSlot, is_guest: bool) -> Process {
         Process {
             space,
-            number,
-            pid,
-            uid,
+            number: owned.process(),
+            namespace: owned.namespace(),
+            pid: owned.own_tid().leads(),
+            outer_pid: owned.pid(),
+            uid: owned.uid(),
             has_changed_ids: AtomicBool::new(false),
             signals: SpinLock::new(signal::State::default()),
             signal_watchers: Watchers::new(),
@@ -164,7 +166,7 @@ impl Process {
             files: Once::new(),
             account: Once::new(),
             numbering: Chosen::new(),
-            is_strict: AtomicBool::new(false),
+            strict: AtomicU32::new(Strict::No as u32),
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),
             told: AtomicBool::new(false),
@@ -172,6 +174,17 @@ impl Process {
             ties: AtomicU32::new(0),
             alone: AtomicBool::new(false),
         }
+    }
+
+    /// Its pid namespace, and its id in that.
+    pub fn ids(&self) -> (PidNamespace, Pid) {
+        (self.namespace, self.pid)
+    }
+
+    /// Whether it is the first process of its pid namespace, which is ended by no signal that it
+    /// does not handle, but by SIGKILL from outside of it.
+    pub fn is_init(&self) -> bool {
+        self.pid.get() == 1
     }
 
     /// Its descriptors.
@@ -235,7 +248,7 @@ impl Process {
         // Not as long as Linux has pages of it, which are used for something else when it ends.
         if notices.gone && self.outlives_shadow() {
             if !self.alone.swap(true, Ordering::AcqRel) {
-                crtos_core::info!("pid {}: its shadow has gone, and it goes on", self.pid);
+                crtos_core::info!("pid {}: its shadow has gone, and it goes on", self.outer_pid);
             }
             return;
         }

@@ -255,7 +255,10 @@ pub fn changing<R>(row: &Row, args: &Args, call: impl FnOnce() -> R) -> R {
         renew_own(user);
         return result;
     }
-    let Some(thread) = Tid::named(id).and_then(threads::find) else { return call() };
+    let Some(thread) = Tid::named(id).and_then(|tid| threads::find(user.process.namespace, tid))
+    else {
+        return call();
+    };
     changing_other(thread.user(), call)
 }
 
@@ -341,7 +344,7 @@ pub fn retire(mut owned: OwnedSlot) {
 /// the process.
 pub fn take_signal(channel: Channel, slot: Slot) {
     if channel.notices(slot).signal
-        && let Some(process) = channel.pid(slot).and_then(threads::find_process)
+        && let Some(process) = channel.pid(slot).and_then(threads::find_outer)
     {
         signal::take_from(slot, &process);
     }
@@ -363,7 +366,7 @@ fn claim(made: FirstMade, process: &Process) -> Option<OwnedSlot> {
     // It may have come and gone. What another thread has had made since inherited something else.
     let is_made = |owned: &OwnedSlot, start: Start| {
         let of_process = start == Start::Thread && owned.process() == process.number;
-        of_process && owned.tid() == made.tid
+        of_process && owned.own_tid() == made.tid
     };
     slots::accept_if(made.slot, is_made).map(|(owned, _)| owned)
 }

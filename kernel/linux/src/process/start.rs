@@ -97,11 +97,11 @@ pub fn begin(
         return Err(owned);
     }
     let process = user.process.clone();
-    let (tid, slot) = (user.tid, user.slot);
+    let (ids, slot) = ((process.namespace, user.tid), user.slot);
     let Ok(place) = signal::join(&user) else { return Err(owned) };
     let what = Spawn {
         name: "program",
-        trace_id: Some(tid),
+        trace_id: Some(owned.tid()),
         scheduling,
         space: Some(process.space.clone()),
         carried: Carried::new::<Linux>(user),
@@ -118,8 +118,8 @@ pub fn begin(
         // From here on Linux tells of no end of the process before the thread's.
         user.publish(&thread);
     }
-    threads::add(&process, tid, &thread);
-    futex::enter(&thread, tid);
+    threads::add(&process, ids.1, &thread);
+    futex::enter(&thread, ids);
     if process.is_ending() {
         // It may have been told to before the thread was there to hear of it.
         thread.set_attention();

@@ -77,7 +77,7 @@ impl UserThread {
         UserThread {
             process,
             slot: owned.slot(),
-            tid: owned.tid(),
+            tid: owned.own_tid(),
             owned_slot: SpinLock::new(None),
             signals: Membership::default(),
             own_signal: AtomicU32::new(0),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which threads and processes there are, by their ids in Linux.
+//! Which threads and processes there are, by their ids in their pid namespaces: an id means what it
+//! does in Linux to the process that names it, and nobody else.
 
 use alloc::{
     collections::BTreeMap,
@@ -8,27 +9,38 @@ use alloc::{
 
 use core::ops::Bound;
 
-use crtos_abi::ids::{Pid, Tid};
+use crtos_abi::ids::{Pid, PidNamespace, Tid};
 
 use crtos_channel::OwnedSlot;
 use crtos_core::task::{Mutex, Thread};
 
 use crate::process::{Process, ThreadExt as _, UserThread, account::Usage, spares};
 
-/// Threads by their ids in Linux.
-static THREADS: Mutex<BTreeMap<Tid, Arc<Thread>>> = Mutex::new(BTreeMap::new());
+/// Threads by their ids.
+static THREADS: Mutex<BTreeMap<(PidNamespace, Tid), Arc<Thread>>> = Mutex::new(BTreeMap::new());
 
-/// Processes by their ids in Linux.
-static PROCESSES: Mutex<BTreeMap<Pid, Weak<Process>>> = Mutex::new(BTreeMap::new());
+/// Processes by their ids.
+static PROCESSES: Mutex<BTreeMap<(PidNamespace, Pid), Weak<Process>>> = Mutex::new(BTreeMap::new());
 
-/// The thread with that id. Thread context; may sleep.
-pub fn find(tid: Tid) -> Option<Arc<Thread>> {
-    THREADS.lock().get(&tid).cloned()
+/// The thread that has that id in the namespace. Thread context; may sleep.
+pub fn find(namespace: PidNamespace, tid: Tid) -> Option<Arc<Thread>> {
+    THREADS.lock().get(&(namespace, tid)).cloned()
 }
 
-/// The process with that id. Thread context; may sleep.
-pub fn find_process(pid: Pid) -> Option<Arc<Process>> {
-    PROCESSES.lock().get(&pid).and_then(Weak::upgrade)
+/// The process that has that id in the namespace. Thread context; may sleep.
+pub fn find_process(namespace: PidNamespace, pid: Pid) -> Option<Arc<Process>> {
+    PROCESSES.lock().get(&(namespace, pid)).and_then(Weak::upgrade)
+}
+
+/// The process that has that id in Linux's first pid namespace. Thread context; may sleep.
+pub fn find_outer(pid: Pid) -> Option<Arc<Process>> {
+    let mut found = None;
+    each_process(|process| {
+        if process.outer_pid == pid {
+            found = Some(process.clone());
+        }
+    });
+    found
 }
 
 /// Calls `each` with every process. Thread context; may sleep.
@@ -38,7 +50,7 @@ pub fn each_process(mut each: impl FnMut(&Arc<Process>)) {
         let next = {
             let processes = PROCESSES.lock();
             let next = processes.range((after, Bound::Unbounded)).next();
-            next.map(|(&pid, process)| (pid, process.upgrade()))
+            next.map(|(&ids, process)| (ids, process.upgrade()))
         };
         match next {
             Some((next, process)) => {
@@ -58,9 +70,9 @@ pub fn add(process: &Arc<Process>, tid: Tid, thread: &Arc<Thread>) {
         members.running += 1;
     }
     if tid == process.pid.leader() {
-        PROCESSES.lock().insert(process.pid, Arc::downgrade(process));
+        PROCESSES.lock().insert(process.ids(), Arc::downgrade(process));
     }
-    THREADS.lock().insert(tid, thread.clone());
+    THREADS.lock().insert((process.namespace, tid), thread.clone());
 }
 
 /// Takes the calling thread, which ends, out of its process. Returns whether it was the last one;
@@ -72,8 +84,9 @@ pub fn remove(user: &UserThread) -> bool {
         // A process that executed a program and the one that goes on there have the same ids for a
         // while.
         let mut threads = THREADS.lock();
-        let same = threads.get(&user.tid).is_some_and(|thread| is_this(thread));
-        same.then(|| threads.remove(&user.tid))
+        let ids = (process.namespace, user.tid);
+        let same = threads.get(&ids).is_some_and(|thread| is_this(thread));
+        same.then(|| threads.remove(&ids))
     };
     let (member, spares, last) = {
         let mut members = process.members.lock();
@@ -89,10 +102,10 @@ pub fn remove(user: &UserThread) -> bool {
     if last {
         let mut processes = PROCESSES.lock();
         let same = processes
-            .get(&process.pid)
+            .get(&process.ids())
             .is_some_and(|other| core::ptr::eq(other.as_ptr(), Arc::as_ptr(process)));
         if same {
-            processes.remove(&process.pid);
+            processes.remove(&process.ids());
         }
     }
     drop((thread, member));
@@ -105,12 +118,12 @@ pub fn remove(user: &UserThread) -> bool {
 /// Whether Linux has given an id of `owned`, which has no thread yet, to a program of the realm
 /// before, which goes on without its shadow.
 pub fn is_taken(owned: &OwnedSlot) -> bool {
-    let by_tid = find(owned.tid());
+    let by_tid = find(owned.namespace(), owned.own_tid());
     let of_thread = by_tid.as_ref().and_then(|thread| thread.user()).map(|user| &*user.process);
     let mut is_taken = of_thread.is_some_and(Process::is_alone);
     each_process(|process| {
-        is_taken |=
-            process.is_alone() && (process.number == owned.process() || process.pid == owned.pid());
+        is_taken |= process.is_alone()
+            && (process.number == owned.process() || process.outer_pid == owned.pid());
     });
     is_taken
 }

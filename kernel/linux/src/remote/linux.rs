@@ -11,19 +11,21 @@ use crtos_core::task;
 use super::request;
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
-    process::{ThreadExt as _, UserThread, spares},
+    process::{ThreadExt as _, UserThread, lapse, spares},
     signal,
 };
 
 use crtos_syscalls::Row;
 
-/// Has Linux make the call with the program's own arguments.
+/// Has Linux make the call with the program's own arguments: EREMOTE where that is to fail
+/// ([`lapse::refuse`]).
 pub fn pass(row: &Row, args: Args) -> SysResult {
     pass_again(row, || args)
 }
 
 /// Has Linux make the call with these arguments, which are asked for each time that it is made.
 pub fn pass_again(row: &Row, args: impl Fn() -> Args) -> SysResult {
+    lapse::refuse()?;
     if row.changes_heritage() {
         return spares::changing(row, &args(), || pass_on(row, args));
     }
@@ -79,6 +81,12 @@ pub fn must_end(user: &UserThread) -> bool {
 fn is_foreign(user: &UserThread) -> bool {
     let was_interrupted = user.interrupted.swap(false, Ordering::Relaxed);
     was_interrupted || user.disturbed.load(Ordering::Relaxed)
+}
+
+/// As [`pass`], with arguments that may be others than the program's.
+pub fn own_call(nr: u32, args: &[u64]) -> SysResult {
+    lapse::refuse()?;
+    linux(nr, args)
 }
 
 /// Has Linux make call `nr` on behalf of one that is served here.

@@ -88,7 +88,8 @@ pub fn deliver(context: &mut UserContext) {
         let delivery = action.is_handled().then(|| enter(&mut state, index, signal, &action));
         drop(state);
         let info = wait::complete(user, taken);
-        if action.ignores(signal) || info.is_optional() && delivery.is_none() {
+        let can_end = !info.is_optional() && !user.process.is_init();
+        if action.ignores(signal) || !can_end && delivery.is_none() {
             continue;
         }
         let Some(delivery) = delivery else {
@@ -161,7 +162,10 @@ pub(super) fn handle(
 ) {
     if frame::push(context, action, &delivery.frame, info, fault).is_none() {
         let signal = info.signal();
-        crtos_core::info!("pid {}: no room for the frame of signal {signal}", user.process.pid);
+        crtos_core::info!(
+            "pid {}: no room for the frame of signal {signal}",
+            user.process.outer_pid
+        );
         user.process.end(End::Signal(linux::SIGSEGV));
     }
     super::send::search(&user.process, delivery.left);
@@ -194,7 +198,7 @@ pub fn fault(context: &mut UserContext, fault: Fault) {
         } else {
             crtos_core::info!(
                 "pid {}: signal {signal} at {:#x}, address {address:#x}, exception {trap} ({error:#x})",
-                user.process.pid,
+                user.process.outer_pid,
                 context.rip
             );
             user.process.end(End::Signal(signal));

@@ -42,7 +42,7 @@ pub fn exception(context: &mut UserContext, exception: Exception) {
 fn starve() {
     let current = task::current();
     if let Some(user) = current.user() {
-        let (pid, used) = (user.process.pid, user.process.space.usage().1 >> 20);
+        let (pid, used) = (user.process.outer_pid, user.process.space.usage().1 >> 20);
         crtos_core::warn!("pid {pid}: killed: no memory is left for its {used} MiB and a page");
         user.process.end(End::Starved);
     }

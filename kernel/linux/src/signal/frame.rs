@@ -240,7 +240,11 @@ pub fn sigreturn(context: &mut UserContext) -> SysResult {
             Ok(result)
         }
         None => {
-            crtos_core::info!("pid {}: bad signal frame at {:#x}", user.process.pid, context.rsp);
+            crtos_core::info!(
+                "pid {}: bad signal frame at {:#x}",
+                user.process.outer_pid,
+                context.rsp
+            );
             user.process.end(End::Signal(linux::SIGSEGV));
             Ok(0)
         }

@@ -186,6 +186,11 @@ pub fn join(user: &UserThread) -> Result<usize, Errno> {
     }
 }
 
+/// Whether `process` has a handler for `signal`. Any context.
+pub fn is_handled(process: &Process, signal: u32) -> bool {
+    process.signals.lock().group.action(signal).is_handled()
+}
+
 /// The thread can be woken by signals from now on; it looks what is pending before it runs its
 /// program.
 pub fn attach(thread: &Arc<Thread>) {

@@ -311,7 +311,7 @@ pub fn kill(args: Args) -> SysResult {
             process.end(End::Signal(signal));
             Ok(0)
         }
-        _ => remote::linux(linux::__NR_kill, &args),
+        _ => remote::own_call(linux::__NR_kill, &args),
     }
 }
 
@@ -319,7 +319,7 @@ pub fn kill(args: Args) -> SysResult {
 fn process_of(user: &UserThread, pid: Pid) -> Option<Arc<Process>> {
     let process = match user.process.pid == pid {
         true => user.process.clone(),
-        false => threads::find_process(pid)?,
+        false => threads::find_process(user.process.namespace, pid)?,
     };
     is_permitted(user, &process).then_some(process)
 }
@@ -336,7 +336,7 @@ fn with_thread<R>(
     if tid == user.tid {
         return of_process(user).then(|| f(user));
     }
-    let thread = threads::find(tid)?;
+    let thread = threads::find(user.process.namespace, tid)?;
     let to = thread.user().filter(|to| of_process(to))?;
     is_permitted(user, &to.process).then(|| f(to))
 }
@@ -366,7 +366,7 @@ fn send_to_thread(pid: Option<Pid>, tid: Tid, signal: u32, nr: u32, args: Args) 
             return result;
         }
     }
-    remote::linux(nr, &args)
+    remote::own_call(nr, &args)
 }
 
 /// kill, tkill and tgkill on the fast path: to the calling thread itself (or the process if `tid`
@@ -411,7 +411,7 @@ pub fn rt_sigqueueinfo(args: Args) -> SysResult {
             check_origin(user, process.pid, &info)?;
             deliver_to(&process, Target::Process, info, &current)
         }
-        None => remote::linux(linux::__NR_rt_sigqueueinfo, &args),
+        None => remote::own_call(linux::__NR_rt_sigqueueinfo, &args),
     }
 }
 
@@ -432,7 +432,7 @@ pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
             return result;
         }
     }
-    remote::linux(linux::__NR_rt_tgsigqueueinfo, &args)
+    remote::own_call(linux::__NR_rt_tgsigqueueinfo, &args)
 }
 
 /// Reads a `siginfo`, which is sent with `signal` as its number.

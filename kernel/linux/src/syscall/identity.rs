@@ -88,7 +88,9 @@ pub fn get_robust_list([pid, head, length, ..]: Args) -> SysResult {
     let list = if user.is(pid) {
         *user.robust_list.lock()
     } else {
-        let thread = Tid::named(pid).and_then(threads::find).ok_or(Errno::ESRCH)?;
+        let thread = Tid::named(pid)
+            .and_then(|tid| threads::find(user.process.namespace, tid))
+            .ok_or(Errno::ESRCH)?;
         let other = thread.user().ok_or(Errno::ESRCH)?;
         if !Arc::ptr_eq(&other.process, &user.process) {
             return Err(Errno::EPERM);
@@ -142,7 +144,7 @@ pub fn prctl(args: Args) -> SysResult {
         prctl::PR_SET_SPECULATION_CTRL => return speculation::set(args),
         _ => return Err(Errno::EINVAL),
     }
-    remote::linux(linux::__NR_prctl, &args)
+    remote::own_call(linux::__NR_prctl, &args)
 }
 
 /// ioperm(first, count, allow): Linux decides by CAP_SYS_RAWIO; ports that the cell does not have

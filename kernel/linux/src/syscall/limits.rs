@@ -21,18 +21,18 @@ pub fn setrlimit(args: Args) -> SysResult {
 pub fn prlimit64(args: Args) -> SysResult {
     let [pid, resource, new, ..] = args;
     match new {
-        0 => remote::linux(linux::__NR_prlimit64, &args),
+        0 => remote::own_call(linux::__NR_prlimit64, &args),
         _ => change(linux::__NR_prlimit64, args, pid, resource as u32),
     }
 }
 
 /// Has Linux make the call, and notes what limits the process `pid` (0: the caller's) has then.
 fn change(nr: u32, args: Args, pid: u64, resource: u32) -> SysResult {
-    let result = remote::linux(nr, &args)?;
+    let result = remote::own_call(nr, &args)?;
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let process = match Pid::named(pid).filter(|&pid| pid != user.process.pid) {
-        Some(pid) => threads::find_process(pid),
+        Some(pid) => threads::find_process(user.process.namespace, pid),
         None => Some(user.process.clone()),
     };
     if let Some(process) = process {

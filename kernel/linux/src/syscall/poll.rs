@@ -32,7 +32,7 @@ use crate::{
         timespec::{SECOND, read_timespec, write_timespec},
         user,
     },
-    process::ThreadExt as _,
+    process::{ThreadExt as _, lapse},
     remote::{self, pass_again},
     signal,
 };
@@ -98,6 +98,9 @@ enum End {
 /// signal. Sleeps.
 fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
     let is_mixed = members.iter().any(|member| member.remote);
+    if is_mixed {
+        lapse::refuse()?;
+    }
     let watcher = watcher(is_mixed)?;
     let mut watched = 0;
     let result = (|| {

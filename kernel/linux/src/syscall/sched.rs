@@ -98,7 +98,11 @@ fn target(pid: u64) -> Result<Target, Errno> {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let tid = Tid::named(pid).unwrap_or(user.tid);
-    let thread = if tid == user.tid { Some(current.arc()) } else { threads::find(tid) };
+    let thread = if tid == user.tid {
+        Some(current.arc())
+    } else {
+        threads::find(user.process.namespace, tid)
+    };
     if thread.as_ref().is_some_and(|thread| !is_own(thread)) {
         // Who is dead for Linux is so for programs, though it may not have left yet.
         remote::linux(linux::__NR_sched_getscheduler, &[tid.get().into()])?;
@@ -195,7 +199,7 @@ pub fn setscheduler([pid, policy, parameters, ..]: Args) -> SysResult {
     let priority = user::read_u32(UserAddr::new(parameters))?;
     let target = target(pid)?;
     let Some(thread) = &target.thread else {
-        return remote::linux(linux::__NR_sched_setscheduler, &[pid, policy, parameters]);
+        return remote::own_call(linux::__NR_sched_setscheduler, &[pid, policy, parameters]);
     };
     set(&target, scheduling(&old_attributes(policy as u32, priority, &thread.scheduling()))?)
 }
@@ -204,7 +208,7 @@ pub fn setscheduler([pid, policy, parameters, ..]: Args) -> SysResult {
 pub fn getscheduler([pid, ..]: Args) -> SysResult {
     match target(pid)?.thread {
         Some(thread) => Ok(policy_word(&thread.scheduling()).into()),
-        None => remote::linux(linux::__NR_sched_getscheduler, &[pid]),
+        None => remote::own_call(linux::__NR_sched_getscheduler, &[pid]),
     }
 }
 
@@ -216,7 +220,7 @@ pub fn setparam([pid, parameters, ..]: Args) -> SysResult {
     let priority = user::read_u32(UserAddr::new(parameters))?;
     let target = target(pid)?;
     let Some(thread) = &target.thread else {
-        return remote::linux(linux::__NR_sched_setparam, &[pid, parameters]);
+        return remote::own_call(linux::__NR_sched_setparam, &[pid, parameters]);
     };
     let now = thread.scheduling();
     set(&target, scheduling(&old_attributes(policy_word(&now), priority, &now))?)
@@ -232,7 +236,7 @@ pub fn getparam([pid, parameters, ..]: Args) -> SysResult {
             user::write_u32(UserAddr::new(parameters), priority(&thread.scheduling()))?;
             Ok(0)
         }
-        None => remote::linux(linux::__NR_sched_getparam, &[pid, parameters]),
+        None => remote::own_call(linux::__NR_sched_getparam, &[pid, parameters]),
     }
 }
 
@@ -281,7 +285,7 @@ pub fn setattr([pid, address, flags, ..]: Args) -> SysResult {
     }
     let target = target(pid)?;
     let Some(thread) = &target.thread else {
-        return remote::linux(linux::__NR_sched_setattr, &[pid, address, flags]);
+        return remote::own_call(linux::__NR_sched_setattr, &[pid, address, flags]);
     };
     let now = attributes_of(&thread.scheduling());
     if wanted.flags & attributes::KEEP_PARAMS != 0 {
@@ -311,7 +315,7 @@ pub fn getattr([pid, address, size, flags, ..]: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let Some(thread) = target(pid)?.thread else {
-        return remote::linux(linux::__NR_sched_getattr, &[pid, address, size as u64, flags]);
+        return remote::own_call(linux::__NR_sched_getattr, &[pid, address, size as u64, flags]);
     };
     let size = size.min(attributes::SIZE);
     let bytes = attributes_of(&thread.scheduling()).to_bytes(size as u32);
@@ -322,7 +326,7 @@ pub fn getattr([pid, address, size, flags, ..]: Args) -> SysResult {
 /// setpriority(which, who, value): Linux decides; what it set of a thread of the realm is taken
 /// over.
 pub fn setpriority([which, who, value, ..]: Args) -> SysResult {
-    remote::linux(linux::__NR_setpriority, &[which, who, value])?;
+    remote::own_call(linux::__NR_setpriority, &[which, who, value])?;
     if which as u32 == linux::PRIO_PROCESS
         && let Ok(Target { tid, thread: Some(thread) }) = target(who)
     {
@@ -352,7 +356,7 @@ pub fn priority_range([policy, ..]: Args) -> Result<RangeInclusive<u64>, Errno> 
 /// sched_rr_get_interval(pid, interval).
 pub fn rr_get_interval([pid, interval, ..]: Args) -> SysResult {
     let Some(thread) = target(pid)?.thread else {
-        return remote::linux(linux::__NR_sched_rr_get_interval, &[pid, interval]);
+        return remote::own_call(linux::__NR_sched_rr_get_interval, &[pid, interval]);
     };
     user::write_words(UserAddr::new(interval), [0, thread.scheduling().slice().0])?;
     Ok(0)
@@ -373,7 +377,8 @@ pub fn setaffinity([pid, length, address, ..]: Args) -> SysResult {
         return Err(Errno::ESRCH);
     }
     let target = target(pid)?;
-    let linux_too = || remote::linux(linux::__NR_sched_setaffinity, &[pid, length as u64, address]);
+    let linux_too =
+        || remote::own_call(linux::__NR_sched_setaffinity, &[pid, length as u64, address]);
     let Some(thread) = &target.thread else { return linux_too() };
     // Linux tells who may; that it has none of these CPUs does not matter.
     if !is_own(thread)
@@ -408,7 +413,7 @@ pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
         return Err(Errno::ESRCH);
     }
     let Some(thread) = target(pid)?.thread else {
-        return remote::linux(linux::__NR_sched_getaffinity, &[pid, length, address]);
+        return remote::own_call(linux::__NR_sched_getaffinity, &[pid, length, address]);
     };
     let cpus = cpu_numbers::to_mask(numbers, thread.affinity().and(task::online()));
     user::write(UserAddr::new(address), &cpus[..needed])?;

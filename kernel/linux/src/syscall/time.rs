@@ -39,7 +39,7 @@ pub fn clock_gettime([clock, address, ..]: Args) -> SysResult {
         Source::Clock(clock) => time::linux(clock),
         Source::Processor => match Meter::of_clock(clock as u32)?.read() {
             Some(time) => time,
-            None => return remote::linux(linux::__NR_clock_gettime, &[clock, address]),
+            None => return remote::own_call(linux::__NR_clock_gettime, &[clock, address]),
         },
     };
     write_timespec(UserAddr::new(address), time)?;
@@ -51,7 +51,7 @@ pub fn clock_getres([clock, address, ..]: Args) -> SysResult {
     if let Source::Processor = source(clock)?
         && let Meter::Elsewhere = Meter::of_clock(clock as u32)?
     {
-        return remote::linux(linux::__NR_clock_getres, &[clock, address]);
+        return remote::own_call(linux::__NR_clock_getres, &[clock, address]);
     }
     let address = UserAddr::new(address);
     if !address.is_null() {

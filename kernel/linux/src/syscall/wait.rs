@@ -58,9 +58,11 @@ pub fn waitid(row: &Row, args: Args) -> SysResult {
 /// [`UserAddr::NULL`]; with `is_last` it will not be again.
 fn account(pid: Pid, is_last: bool, address: UserAddr) -> Result<(), Errno> {
     let current = task::current();
-    let own = current.user().ok_or(Errno::ESRCH)?.process.account();
+    let process = &current.user().ok_or(Errno::ESRCH)?.process;
+    let own = process.account();
     // One that Linux killed may not have noticed yet.
-    let living = threads::find_process(pid).filter(|child| own.is_parent_of(child.account()));
+    let living = threads::find_process(process.namespace, pid)
+        .filter(|child| own.is_parent_of(child.account()));
     let used = living.map(|child| child.used_with_children()).or_else(|| own.of_ended(pid));
     let Some(used) = used else { return Ok(()) };
     if is_last {

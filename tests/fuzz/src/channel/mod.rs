@@ -283,7 +283,8 @@ impl World {
         }
         let pid = self.field(slot, offset_of!(raw::Slot, pid));
         let tid = self.field(slot, offset_of!(raw::Slot, tid));
-        let are_ids = [pid, tid].iter().all(|id| (1..1 << 31).contains(id));
+        let own_tid = self.field(slot, offset_of!(raw::Slot, own_tid));
+        let are_ids = [pid, tid, own_tid].iter().all(|id| (1..1 << 31).contains(id));
         let expected = match self.field(slot, offset_of!(raw::Slot, state)) {
             raw::SLOT_SPAWN if are_ids => Some(Start::Process),
             raw::SLOT_READY if are_ids => Some(Start::Thread),
@@ -293,7 +294,9 @@ impl World {
         assert_eq!(accepted.as_ref().map(|(_, start)| *start), expected);
         let Some((owned, _)) = accepted else { return };
         assert_eq!(owned.slot(), at(slot));
-        assert_eq!((owned.pid().get(), owned.tid().get()), (pid, tid));
+        let ids = (owned.pid().get(), owned.tid().get(), owned.own_tid().get());
+        assert_eq!(ids, (pid, tid, own_tid));
+        assert_eq!(owned.namespace().0, self.field(slot, offset_of!(raw::Slot, pid_namespace)));
         assert_eq!(owned.process().0, self.field(slot, offset_of!(raw::Slot, process)));
         let parent = self.field(slot, offset_of!(raw::Slot, parent)) as usize;
         assert_eq!(owned.parent(), parent.checked_sub(1).and_then(Slot::new));

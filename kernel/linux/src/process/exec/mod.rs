@@ -120,7 +120,9 @@ pub fn first_thread() {
         process::note_if_gone();
         loaded
             .map_err(|error| match user.process.is_ending() {
-                true => crtos_core::debug!("pid {}: killed while it was loaded", user.process.pid),
+                true => {
+                    crtos_core::debug!("pid {}: killed while it was loaded", user.process.outer_pid)
+                }
                 false => complain(user, &error),
             })
             .ok()
@@ -134,7 +136,7 @@ pub fn first_thread() {
 
 /// Says on the program's standard error why it cannot be started, and ends the process.
 fn complain(user: &UserThread, error: &ExecError) {
-    crtos_core::warn!("pid {}: {error:?}", user.process.pid);
+    crtos_core::warn!("pid {}: {error:?}", user.process.outer_pid);
     if let Ok(scratch) = Scratch::open(&user.process.space, PAGE_SIZE) {
         let mut length = 0;
         for part in ["crtos: ", error.reason(), "\n"] {
@@ -159,7 +161,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     let (path, strings) = strings.split_at(path_length);
     name(user, path);
     user.process.files().begin()?;
-    let before = crate::process::fork::taken_over(user.process.pid);
+    let before = crate::process::fork::taken_over(user.process.ids());
     if let Some(before) = &before {
         task::current().set_affinity(before.affinity);
         user.speculation.inherit(&before.speculation);
@@ -173,7 +175,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     if choices.renumbers {
         user.process.numbering.set(Numbering::Realm);
     }
-    user.process.is_strict.store(choices.strict, Ordering::Relaxed);
+    user.process.strict.store(choices.strict as u32, Ordering::Relaxed);
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
     let (image, interpreter) = image::load(space, startup.executable.into(), random)?;

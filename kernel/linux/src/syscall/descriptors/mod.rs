@@ -52,6 +52,7 @@ use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Files, Memory, Object},
     memory::{mappings, user},
+    process::lapse,
     remote::pass,
 };
 
@@ -131,6 +132,8 @@ fn ask_linux(row: &Row, args: Args, files: &Files) -> SysResult {
         }
     }
     if row.takes_directory() || row.makes_fd() {
+        // Before it has Linux do something for the call.
+        lapse::refuse()?;
         files.agree()?;
     }
     let result = pass(row, args)?;

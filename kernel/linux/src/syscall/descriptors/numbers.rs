@@ -8,12 +8,18 @@ use super::{elsewhere, local};
 use crate::{
     abi::{Args, Errno, SysResult},
     files,
+    process::lapse,
     remote::{self, pass},
 };
 
 /// close(fd).
 pub fn close(row: &Row, args: Args) -> SysResult {
     let files = files::table()?;
+    if let Err(error) = lapse::refuse()
+        && !files.is_hidden(args[0])
+    {
+        return Err(error);
+    }
     match files.remove(args[0]) {
         (Some(file), _) => {
             drop(file);
