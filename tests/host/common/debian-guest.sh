@@ -176,7 +176,8 @@ remove() {
 	systemctl cat crtos.service >/dev/null 2>&1 && fail 'the unit is left'
 	pgrep -a cyclictest && fail 'a program is left'
 	[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || fail 'a CPU did not come back'
-	rm -r /etc/systemd/system/measure.service* /etc/systemd/system/*/{measure,crtos-run@NAME}.service
+	rm -r /etc/systemd/system/measure.service*
+	rm /etc/systemd/system/*/{measure,crtos-run@NAME}.service
 	everything | diff /root/before - || fail 'something is left, or gone'
 	journal
 }
