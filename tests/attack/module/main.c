@@ -118,6 +118,7 @@
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/pid_namespace.h>
 #include <linux/random.h>
 #include <linux/smp.h>
 #include <linux/stop_machine.h>
@@ -791,8 +792,8 @@ static int strike_clock(const char *field, s64 value, unsigned int milliseconds)
 }
 
 /*
- * A shadow that there is not, as one of any process, forked by the thread of slot PARENT - 1. It
- * is gone afterwards.
+ * A shadow that there is not, as one of any process of Linux's first pid namespace, forked by the
+ * thread of slot PARENT - 1. It is gone afterwards.
  */
 static int offer(u32 state, u32 process, u32 pid, u32 parent)
 {
@@ -802,6 +803,8 @@ static int offer(u32 state, u32 process, u32 pid, u32 parent)
 		.pid = pid,
 		.tid = pid,
 		.parent = parent,
+		.pid_namespace = init_pid_ns.ns.inum,
+		.own_tid = pid,
 	};
 	struct crtos_channel *channel = attack_find_channel();
 	struct crtos_request request;
