@@ -109,6 +109,13 @@ time.sleep(1000)' & machine=$!
 	kill $machine
 	wait $machine 2>/dev/null
 	exec 7>&-
+	# One that is only loaded gives way, also where it has the processor's virtualization, and
+	# comes back: after a realm that does not start, and after one that has been there.
+	"${up[@]}" --kernel /bin/true 2>/dev/null && fail 'a kernel that is none'
+	[ -e /dev/kvm ] || fail 'KVM is gone after a realm that does not start'
+	well "${up[@]}"
+	well crtos down
+	[ -e /dev/kvm ] || fail 'KVM is gone after the realm'
 	well modprobe -r kvm_amd
 else
 	fail 'no KVM'

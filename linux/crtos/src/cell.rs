@@ -20,6 +20,7 @@ use crate::{
     cpulist::CpuList,
     device::{self, Device},
     failure::{Asked, Failure, Result},
+    kvm::Kvm,
     link::Joined,
     loader, locked,
     machine::Machine,
@@ -264,6 +265,7 @@ impl Create {
         let machine = Machine::here();
         requirements::root(&machine, &asked, "only root may take CPUs and memory from Linux")?;
         let interruption = Interruption::watch();
+        let mut kvm = Kvm::default();
         let device = start::open_device(&machine, &asked)?;
         let info = device.info(&asked)?;
         if info.enabled != 0 {
@@ -299,7 +301,7 @@ impl Create {
             ports: &self.ports,
             msrs: &self.msrs,
         };
-        let created = start::create(&device, &asked, &wanted);
+        let created = start::create(&machine, &device, &asked, &wanted, &mut kvm);
         if created.is_err() && interruption.signal().is_none() {
             start::show_logs(&device, None);
         }
@@ -311,6 +313,7 @@ impl Create {
         interruption.check(&asked)?;
         state::remember(number, &Remembered { name: self.name, facts, loaded: None })?;
         device.keep().map_err(|refusal| refusal.asked(asked))?;
+        kvm.keep_away();
         println!("{number}");
         Ok(())
     }

@@ -471,14 +471,7 @@ fn other_hypervisors(probe: &Probe<'_>) -> Finding {
             "shut down the virtual machines of this Linux",
         );
     }
-    // Since Linux 6.12 KVM switches SVM on when it is loaded, not with the first virtual machine.
-    match machine.read("/sys/module/kvm/parameters/enable_virt_at_load").as_deref() {
-        Some("Y") if !probe.enabled() => missing(
-            "kvm_amd is loaded and holds SVM although no virtual machine runs",
-            "modprobe -r kvm_amd (or load kvm with enable_virt_at_load=0)",
-        ),
-        _ => ok("kvm_amd is loaded, no virtual machine runs"),
-    }
+    ok("kvm_amd is loaded, no virtual machine runs")
 }
 
 fn memory_encryption(probe: &Probe<'_>) -> Finding {
@@ -845,14 +838,6 @@ mod tests {
                 Box::new(|fake| {
                     fake.write("/sys/module/kvm_amd/initstate", "live");
                     fake.write("/sys/module/kvm_amd/refcnt", "4");
-                }),
-            ),
-            (
-                "other hypervisors",
-                Verdict::Missing,
-                Box::new(|fake| {
-                    fake.write("/sys/module/kvm_amd/initstate", "live");
-                    fake.write("/sys/module/kvm/parameters/enable_virt_at_load", "Y");
                 }),
             ),
             ("page tables", Verdict::Missing, write("/proc/cpuinfo", cpuinfo("svm npt la57"))),

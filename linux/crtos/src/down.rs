@@ -10,6 +10,7 @@ use crate::{
     code::Code,
     device::{self, Device},
     failure::{Failure, Result},
+    kvm,
     machine::Machine,
     report::State,
     requirements,
@@ -63,6 +64,7 @@ impl Down {
         if info.enabled == 0 && info.cells == 0 {
             // A command that had taken them was killed.
             borrowed::give_back();
+            kvm::give_back();
             return Ok(false);
         }
         requirements::root(machine, ASKED, "only root may give CPUs and memory back to Linux")?;
@@ -89,6 +91,7 @@ impl Down {
         borrowed::give_back();
         step("leaving the hypervisor");
         device.disable().map_err(|refusal| refusal.asked(ASKED))?;
+        kvm::give_back();
 
         let online = machine.online();
         for cpu in cpus.iter().filter(|cpu| !online.contains(*cpu)) {

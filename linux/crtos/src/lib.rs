@@ -40,6 +40,7 @@ mod function;
 mod huge_pages;
 pub mod install;
 mod ip;
+mod kvm;
 mod latency;
 mod link;
 pub mod loader;

@@ -26,6 +26,7 @@ use crate::{
     device::Device,
     failure::{Failure, Result},
     install,
+    kvm::Kvm,
     loader::{CellFacts, Loadable},
     log,
     machine::Machine,
@@ -195,9 +196,15 @@ pub struct Wanted<'a> {
     pub msrs: &'a [MsrRange],
 }
 
-/// Launches the hypervisor and creates a cell. Returns its number, and what its boot information
-/// says.
-pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32, CellFacts)> {
+/// Launches the hypervisor, before which `kvm` gives way, and creates a cell. Returns its number,
+/// and what its boot information says.
+pub fn create(
+    machine: &Machine,
+    device: &Device,
+    asked: &str,
+    wanted: &Wanted<'_>,
+    kvm: &mut Kvm,
+) -> Result<(u32, CellFacts)> {
     let Wanted { name, cpus, linux_cpu, private, shared, launch, flags, ports, msrs } = *wanted;
     if ports.len() > MAX_PORT_RANGES || msrs.len() > MAX_MSR_RANGES {
         let reason = format!(
@@ -227,7 +234,11 @@ pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32,
     cell.msrs[..msrs.len()].copy_from_slice(msrs);
 
     step("launching the hypervisor");
-    device.enable(launch).map_err(|refusal| refusal.asked(asked))?;
+    let mut launched = device.enable(launch);
+    if launched.is_err() && kvm.give_way(machine) {
+        launched = device.enable(launch);
+    }
+    launched.map_err(|refusal| refusal.asked(asked))?;
     step(&format!("taking {} and {} from Linux", cpus.named(), Size(private.0 + shared.0)));
     let number = device.create(&mut cell).map_err(|refusal| refusal.asked(asked))?;
     let facts = CellFacts {

@@ -2,7 +2,7 @@
 //! `crtos up`: Linux gives up CPUs and memory, and the real-time realm starts on them.
 
 use std::{
-    fs,
+    fs, mem,
     os::unix::fs::{PermissionsExt, chown},
     path::PathBuf,
     time::{Duration, Instant},
@@ -26,6 +26,7 @@ use crate::{
     failure::{Failure, Result},
     huge_pages::{self, MemoryFrom},
     install,
+    kvm::{self, Kvm},
     link::Joined,
     loader, locked,
     machine::Machine,
@@ -186,6 +187,9 @@ pub struct Up {
     /// The ends of the virtual Ethernet.
     #[arg(skip)]
     ends: Option<Ends>,
+    /// Linux's KVM.
+    #[arg(skip)]
+    kvm: Kvm,
 }
 
 impl Up {
@@ -222,9 +226,13 @@ impl Up {
         let done = done.and_then(|()| device.report(ASKED));
         // Everything is undone before the failure is reported.
         drop(device);
+        let kvm = mem::take(&mut self.kvm);
         match borrowed {
-            Some(borrowed) if done.is_ok() => borrowed.keep(),
-            borrowed => drop(borrowed),
+            Some(borrowed) if done.is_ok() => {
+                borrowed.keep();
+                kvm.keep_away();
+            }
+            borrowed => drop((borrowed, kvm)),
         }
         if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
             anstream::eprintln!("crtos: {failure}");
@@ -393,6 +401,9 @@ impl Up {
         let runs = device.as_ref().map(|device| device.info(ASKED)).transpose()?;
         if runs.is_none_or(|info| info.enabled == 0) {
             let asleep = requirements::launch(machine).unwrap_or_default();
+            if kvm::is_idle(machine) {
+                println!("would unload KVM, which no virtual machine uses");
+            }
             if !asleep.is_empty() {
                 println!("would bring {} online for the launch", asleep.named());
             }
@@ -463,7 +474,7 @@ impl Up {
             ports: &self.ports,
             msrs: &[],
         };
-        let (number, mut facts) = start::create(device, ASKED, &wanted)?;
+        let (number, mut facts) = start::create(machine, device, ASKED, &wanted, &mut self.kvm)?;
         *cell = Some(number);
         for link in &self.links {
             interruption.check(ASKED)?;

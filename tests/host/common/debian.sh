@@ -39,11 +39,9 @@ packages "$dir/share/first/target/deb"
 (next_version && packages "$dir/share/second") || exit 1
 cp tests/host/common/debian-guest.sh docs/install.md "$dir/share/"
 
-# guest STEP...: boots from the disk, and does these steps of the script for the guest. The page has
-# Debian 13 boot with the parameter, which Debian 12 does not know.
+# guest STEP...: boots from the disk, and does these steps of the script for the guest.
 guest() {
 	./x vm --debian "${release:?}" --disk "$dir/disk" --share "$dir/share" --mem 3G --timeout 5000 \
-		--boot-parameters kvm.enable_virt_at_load=0 \
 		-- bash /mnt/share/debian-guest.sh "$@" </dev/null
 }
 guest install && guest started upgrade remove
