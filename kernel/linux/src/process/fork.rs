@@ -420,7 +420,7 @@ pub fn hand_over_signals(process: &Process) {
             return;
         }
         drop(handed_over);
-        if let Some(heir) = threads::find_process(process.namespace, process.pid) {
+        if let Some(heir) = threads::find_process(process, process.pid) {
             // It has no room for more than it may have.
             let _ = signal::to_process(&heir, info);
         }

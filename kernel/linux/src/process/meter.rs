@@ -42,7 +42,7 @@ impl Meter {
             }
             _ => return Err(Errno::EINVAL),
         };
-        let find = |id| Tid::new(id).and_then(|tid| threads::find(own.namespace, tid));
+        let find = |id| Tid::new(id).and_then(|tid| threads::find(own, tid));
         match (id, of_thread) {
             (0, true) => Ok(Self::Thread(current.arc())),
             (0, false) => Ok(Self::Process(own.clone())),
@@ -52,8 +52,7 @@ impl Meter {
                 user.is_some().then(|| Self::Thread(thread.clone())).ok_or(Errno::EINVAL)
             }
             (id, false) => {
-                let process =
-                    Pid::new(id).and_then(|pid| threads::find_process(own.namespace, pid));
+                let process = Pid::new(id).and_then(|pid| threads::find_process(own, pid));
                 Ok(process.map_or(Self::Elsewhere, Self::Process))
             }
         }

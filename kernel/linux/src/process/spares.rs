@@ -255,8 +255,7 @@ pub fn changing<R>(row: &Row, args: &Args, call: impl FnOnce() -> R) -> R {
         renew_own(user);
         return result;
     }
-    let Some(thread) = Tid::named(id).and_then(|tid| threads::find(user.process.namespace, tid))
-    else {
+    let Some(thread) = Tid::named(id).and_then(|tid| threads::find(&user.process, tid)) else {
         return call();
     };
     changing_other(thread.user(), call)

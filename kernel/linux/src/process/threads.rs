@@ -22,14 +22,19 @@ static THREADS: Mutex<BTreeMap<(PidNamespace, Tid), Arc<Thread>>> = Mutex::new(B
 /// Processes by their ids.
 static PROCESSES: Mutex<BTreeMap<(PidNamespace, Pid), Weak<Process>>> = Mutex::new(BTreeMap::new());
 
-/// The thread that has that id in the namespace. Thread context; may sleep.
-pub fn find(namespace: PidNamespace, tid: Tid) -> Option<Arc<Thread>> {
-    THREADS.lock().get(&(namespace, tid)).cloned()
+/// The thread that `by` names by that id. Thread context; may sleep.
+pub fn find(by: &Process, tid: Tid) -> Option<Arc<Thread>> {
+    with_ids((by.namespace, tid))
 }
 
-/// The process that has that id in the namespace. Thread context; may sleep.
-pub fn find_process(namespace: PidNamespace, pid: Pid) -> Option<Arc<Process>> {
-    PROCESSES.lock().get(&(namespace, pid)).and_then(Weak::upgrade)
+/// The process that `by` names by that id. Thread context; may sleep.
+pub fn find_process(by: &Process, pid: Pid) -> Option<Arc<Process>> {
+    PROCESSES.lock().get(&(by.namespace, pid)).and_then(Weak::upgrade)
+}
+
+/// The thread that has that id in the namespace.
+fn with_ids(ids: (PidNamespace, Tid)) -> Option<Arc<Thread>> {
+    THREADS.lock().get(&ids).cloned()
 }
 
 /// The process that has that id in Linux's first pid namespace. Thread context; may sleep.
@@ -118,7 +123,7 @@ pub fn remove(user: &UserThread) -> bool {
 /// Whether Linux has given an id of `owned`, which has no thread yet, to a program of the realm
 /// before, which goes on without its shadow.
 pub fn is_taken(owned: &OwnedSlot) -> bool {
-    let by_tid = find(owned.namespace(), owned.own_tid());
+    let by_tid = with_ids((owned.namespace(), owned.own_tid()));
     let of_thread = by_tid.as_ref().and_then(|thread| thread.user()).map(|user| &*user.process);
     let mut is_taken = of_thread.is_some_and(Process::is_alone);
     each_process(|process| {

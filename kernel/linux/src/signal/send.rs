@@ -319,7 +319,7 @@ pub fn kill(args: Args) -> SysResult {
 fn process_of(user: &UserThread, pid: Pid) -> Option<Arc<Process>> {
     let process = match user.process.pid == pid {
         true => user.process.clone(),
-        false => threads::find_process(user.process.namespace, pid)?,
+        false => threads::find_process(&user.process, pid)?,
     };
     is_permitted(user, &process).then_some(process)
 }
@@ -336,7 +336,7 @@ fn with_thread<R>(
     if tid == user.tid {
         return of_process(user).then(|| f(user));
     }
-    let thread = threads::find(user.process.namespace, tid)?;
+    let thread = threads::find(&user.process, tid)?;
     let to = thread.user().filter(|to| of_process(to))?;
     is_permitted(user, &to.process).then(|| f(to))
 }

@@ -89,7 +89,7 @@ pub fn get_robust_list([pid, head, length, ..]: Args) -> SysResult {
         *user.robust_list.lock()
     } else {
         let thread = Tid::named(pid)
-            .and_then(|tid| threads::find(user.process.namespace, tid))
+            .and_then(|tid| threads::find(&user.process, tid))
             .ok_or(Errno::ESRCH)?;
         let other = thread.user().ok_or(Errno::ESRCH)?;
         if !Arc::ptr_eq(&other.process, &user.process) {

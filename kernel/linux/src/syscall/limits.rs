@@ -32,7 +32,7 @@ fn change(nr: u32, args: Args, pid: u64, resource: u32) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let process = match Pid::named(pid).filter(|&pid| pid != user.process.pid) {
-        Some(pid) => threads::find_process(user.process.namespace, pid),
+        Some(pid) => threads::find_process(&user.process, pid),
         None => Some(user.process.clone()),
     };
     if let Some(process) = process {

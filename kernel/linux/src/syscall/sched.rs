@@ -98,11 +98,8 @@ fn target(pid: u64) -> Result<Target, Errno> {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let tid = Tid::named(pid).unwrap_or(user.tid);
-    let thread = if tid == user.tid {
-        Some(current.arc())
-    } else {
-        threads::find(user.process.namespace, tid)
-    };
+    let thread =
+        if tid == user.tid { Some(current.arc()) } else { threads::find(&user.process, tid) };
     if thread.as_ref().is_some_and(|thread| !is_own(thread)) {
         // Who is dead for Linux is so for programs, though it may not have left yet.
         remote::linux(linux::__NR_sched_getscheduler, &[tid.get().into()])?;

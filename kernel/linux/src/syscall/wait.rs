@@ -61,8 +61,8 @@ fn account(pid: Pid, is_last: bool, address: UserAddr) -> Result<(), Errno> {
     let process = &current.user().ok_or(Errno::ESRCH)?.process;
     let own = process.account();
     // One that Linux killed may not have noticed yet.
-    let living = threads::find_process(process.namespace, pid)
-        .filter(|child| own.is_parent_of(child.account()));
+    let living =
+        threads::find_process(process, pid).filter(|child| own.is_parent_of(child.account()));
     let used = living.map(|child| child.used_with_children()).or_else(|| own.of_ended(pid));
     let Some(used) = used else { return Ok(()) };
     if is_last {
