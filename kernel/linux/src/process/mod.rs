@@ -49,7 +49,7 @@ use crtos_core::{
     cpu_numbers::Chosen,
     mm::space::AddressSpace,
     sync::SpinLock,
-    task::{Mutex, Thread},
+    task::{Mutex, Thread, WaitQueue},
 };
 
 use crate::{
@@ -135,6 +135,10 @@ pub struct Process {
     ties: AtomicU32,
     /// Its shadow has gone, and it goes on.
     alone: AtomicBool,
+    /// It has no thread any more, and its memory is free.
+    departed: AtomicBool,
+    /// Who waits for that.
+    departure: WaitQueue,
 }
 
 /// While it is there, a process ends with its shadow.
@@ -173,6 +177,8 @@ impl Process {
             is_guest,
             ties: AtomicU32::new(0),
             alone: AtomicBool::new(false),
+            departed: AtomicBool::new(false),
+            departure: WaitQueue::new(),
         }
     }
 
@@ -248,6 +254,7 @@ impl Process {
         // Not as long as Linux has pages of it, which are used for something else when it ends.
         if notices.gone && self.outlives_shadow() {
             if !self.alone.swap(true, Ordering::AcqRel) {
+                self.departure.wake_all();
                 crtos_core::info!("pid {}: its shadow has gone, and it goes on", self.outer_pid);
             }
             return;
@@ -256,6 +263,29 @@ impl Process {
             self.ending.store(true, Ordering::Release);
             self.kick();
         }
+    }
+
+    /// Frees the memory of the process, whose last thread is about to be gone. Thread context; may
+    /// sleep.
+    pub fn depart(&self) {
+        // Otherwise it goes with the last process that has it (vfork).
+        if Arc::strong_count(&self.space) == 1 {
+            self.space.free_pages();
+        }
+        self.departed.store(true, Ordering::Release);
+        self.departure.wake_all();
+    }
+
+    /// Waits until a process that has ended in Linux has ended here as well, and its memory is
+    /// free; or until it turns out that it goes on alone, or `waiter` is to end. Thread context;
+    /// sleeps.
+    pub fn wait_for_departure(&self, waiter: &Process) {
+        let is_cut_short = |_: &Thread| {
+            note_if_gone();
+            waiter.is_ending()
+        };
+        let has_departed = || self.departed.load(Ordering::Acquire) || self.is_alone();
+        let _ = self.departure.wait_until(None, is_cut_short, || has_departed().then_some(()));
     }
 
     /// Its account.

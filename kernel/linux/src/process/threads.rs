@@ -105,6 +105,8 @@ pub fn remove(user: &UserThread) -> bool {
         (member, spares, last)
     };
     if last {
+        // Before nobody finds it any more who would wait for that.
+        process.depart();
         let mut processes = PROCESSES.lock();
         let same = processes
             .get(&process.ids())

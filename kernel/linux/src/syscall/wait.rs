@@ -63,6 +63,10 @@ fn account(pid: Pid, is_last: bool, address: UserAddr) -> Result<(), Errno> {
     // One that Linux killed may not have noticed yet.
     let living =
         threads::find_process(process, pid).filter(|child| own.is_parent_of(child.account()));
+    // As under Linux the memory and the files of who was waited for are free.
+    if let Some(child) = living.as_ref().filter(|_| is_last) {
+        child.wait_for_departure(process);
+    }
     let used = living.map(|child| child.used_with_children()).or_else(|| own.of_ended(pid));
     let Some(used) = used else { return Ok(()) };
     if is_last {

@@ -109,41 +109,7 @@ impl AddressSpace {
         let mut collected = Collected::new();
         let mut at = range.start;
         while at < range.end {
-            reserve(&mut collected.pages, BATCH);
-            let mut unknown = [None; BATCH];
-            let mut stale = Stale::new(self.root);
-            'batch: for step in unknown.chunks_mut(STEP) {
-                let mut tables = self.tables.lock();
-                let mut steps = Steps::of_section();
-                for free in step {
-                    let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
-                        Scan::Page(address, entry, size) => (address, entry, size),
-                        Scan::Continue(next) => {
-                            at = next;
-                            break 'batch;
-                        }
-                    };
-                    at = address + size.bytes();
-                    steps.take_page();
-                    // Take it before looking: a fault of Linux may have exposed it meanwhile.
-                    let taken = tables.take(address, &mut stale);
-                    let entry = taken.map_or(entry, |(entry, _)| entry);
-                    self.present.fetch_sub(size.bytes(), Ordering::Relaxed);
-                    if entry.flags().contains(Flags::EXPOSED) {
-                        collected.extend(address..at);
-                        collected.pages.push((entry.frame(), size));
-                    } else {
-                        *free = Some((entry.frame(), size));
-                    }
-                }
-            }
-            stale.settle();
-            unknown.into_iter().flatten().for_each(|(frame, size)| frames::release(frame, size));
-            if collected.pages.len() + BATCH > LIMIT
-                && let Some(pages) = core::mem::replace(&mut collected, Collected::new()).finish()
-            {
-                revoke(pages);
-            }
+            at = self.take_batch(at..range.end, &mut collected, revoke);
         }
         if let Some(pages) = collected.finish() {
             revoke(pages);
@@ -154,6 +120,66 @@ impl AddressSpace {
             at = self.tables.lock().prune(at..range.end, &mut stale);
         }
         Ok(())
+    }
+
+    /// Frees all pages; what is mapped stays so. For a space that no thread has any more, and of
+    /// which Linux keeps no page. Thread context; may sleep. Preemptible between batches.
+    pub fn free_pages(&self) {
+        let _changes = self.changes();
+        let mut collected = Collected::new();
+        let mut at = UserAddr::NULL;
+        while at < UserAddr::END && self.present.load(Ordering::Relaxed) > 0 {
+            at = self.take_batch(at..UserAddr::END, &mut collected, &mut drop);
+        }
+        drop(collected.finish());
+    }
+
+    /// Takes the first few pages of `range` out of the tables, of which none lies across an end of
+    /// it: frees those that Linux does not know, and adds the others to `collected`, or hands them
+    /// to `revoke` where those are many. Returns where to go on.
+    fn take_batch(
+        &self,
+        range: Range<UserAddr>,
+        collected: &mut Collected,
+        revoke: &mut dyn FnMut(Revoked),
+    ) -> UserAddr {
+        let mut at = range.start;
+        reserve(&mut collected.pages, BATCH);
+        let mut unknown = [None; BATCH];
+        let mut stale = Stale::new(self.root);
+        'batch: for step in unknown.chunks_mut(STEP) {
+            let mut tables = self.tables.lock();
+            let mut steps = Steps::of_section();
+            for free in step {
+                let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
+                    Scan::Page(address, entry, size) => (address, entry, size),
+                    Scan::Continue(next) => {
+                        at = next;
+                        break 'batch;
+                    }
+                };
+                at = address + size.bytes();
+                steps.take_page();
+                // Take it before looking: a fault of Linux may have exposed it meanwhile.
+                let taken = tables.take(address, &mut stale);
+                let entry = taken.map_or(entry, |(entry, _)| entry);
+                self.present.fetch_sub(size.bytes(), Ordering::Relaxed);
+                if entry.flags().contains(Flags::EXPOSED) {
+                    collected.extend(address..at);
+                    collected.pages.push((entry.frame(), size));
+                } else {
+                    *free = Some((entry.frame(), size));
+                }
+            }
+        }
+        stale.settle();
+        unknown.into_iter().flatten().for_each(|(frame, size)| frames::release(frame, size));
+        if collected.pages.len() + BATCH > LIMIT
+            && let Some(pages) = core::mem::replace(collected, Collected::new()).finish()
+        {
+            revoke(pages);
+        }
+        at
     }
 
     /// Turns large pages that lie across an end of `range` into small ones.

@@ -27,10 +27,10 @@ mod reading;
 mod revoke;
 mod sharing;
 
-use super::frames::{self, SparePage};
+use super::frames::SparePage;
 use super::heap;
 use super::object::Object;
-use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
+use crate::arch::paging::{NoFrames, Tables};
 use crate::arch::tlb;
 use crate::sync::{SpinGuard, SpinLock};
 use crate::task::Mutex;
@@ -403,18 +403,7 @@ pub enum Key {
 }
 
 impl Drop for AddressSpace {
-    /// Frees all pages. Preemptible: nobody else can reach the space.
     fn drop(&mut self) {
-        let mut at = UserAddr::NULL;
-        while at < UserAddr::END {
-            let scan = self.tables.lock().scan(at..UserAddr::END, &mut Steps::of_section());
-            match scan {
-                Scan::Page(address, entry, size) => {
-                    frames::release(entry.frame(), size);
-                    at = address + size.bytes();
-                }
-                Scan::Continue(next) => at = next,
-            }
-        }
+        self.free_pages();
     }
 }
