@@ -7,6 +7,8 @@
 failed=0
 count=0
 fail() { echo "FAILED $*"; failed=1; }
+# well COMMAND...: it succeeds.
+well() { "$@" || fail "$*"; }
 # row NAME FILE: a line of the table: what is wrong, and the message about it.
 row() {
 	count=$((count + 1))

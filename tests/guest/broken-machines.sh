@@ -14,7 +14,6 @@ cd "$(mktemp -d)" || exit 1
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 release=$(uname -r)
 up=(crtos up --cpus "$last" --memory 128M)
-well() { "$@" || fail "$*"; }
 as_nobody=(setpriv --reuid 65534 --clear-groups)
 
 # The module's file.

@@ -14,7 +14,6 @@ set -u
 cd "$(mktemp -d)" || exit 1
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 up=(crtos up --cpus "$last" --memory 128M)
-well() { "$@" || fail "$*"; }
 
 # A CPU on which somebody uses SVM, who is no driver.
 modprobe msr || exit 1
