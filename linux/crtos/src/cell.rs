@@ -265,6 +265,7 @@ impl Create {
         let machine = Machine::here();
         requirements::root(&machine, &asked, "only root may take CPUs and memory from Linux")?;
         let interruption = Interruption::watch();
+        // Dropped after the device: it comes back when the hypervisor has left.
         let mut kvm = Kvm::default();
         let device = start::open_device(&machine, &asked)?;
         let info = device.info(&asked)?;
