@@ -829,7 +829,7 @@ struct __aligned(64) crtos_slot {
 	u32 uid;
 	u32 parent;
 	u32 interrupt;
-	u32 heritage;
+	u32 heritage_or_payer;
 	u32 uncertain_ids;
 	u64 info[6];
 	u32 notices;

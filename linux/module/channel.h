@@ -43,7 +43,8 @@ struct crtos_slot_owner {
 	u32 tid;
 	u32 uid;
 	u32 parent;
-	u32 heritage;
+	u32 heritage;	/* of a further thread */
+	u32 payer;	/* of the first one of a process */
 	u32 uncertain_ids;
 	u32 pid_namespace;
 	u32 own_tid;
@@ -235,7 +236,8 @@ static inline void crtos_channel_open(struct crtos_channel *channel, u32 slot, u
 	WRITE_ONCE(s->tid, owner->tid);
 	WRITE_ONCE(s->uid, owner->uid);
 	WRITE_ONCE(s->parent, owner->parent);
-	WRITE_ONCE(s->heritage, owner->heritage);
+	WRITE_ONCE(s->heritage_or_payer,
+		   state == CRTOS_SLOT_SPAWN ? owner->payer : owner->heritage);
 	WRITE_ONCE(s->uncertain_ids, owner->uncertain_ids);
 	WRITE_ONCE(s->pid_namespace, owner->pid_namespace);
 	WRITE_ONCE(s->own_tid, owner->own_tid);

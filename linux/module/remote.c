@@ -134,7 +134,7 @@ static int remote(struct crtos_process *process, struct crtos_remote __user *use
 	call.nr = thread->request.nr;
 	memcpy(call.args, thread->request.args, sizeof(call.args));
 	if (call.op == CRTOS_OP_EXIT_SIGNAL && call.args[1])
-		pr_notice_ratelimited("crtos: process %d (%s) is killed: the realm has no memory left for programs\n",
+		pr_notice_ratelimited("crtos: process %d (%s) is killed: the realm has no memory left for it\n",
 				      task_tgid_nr(current), current->comm);
 	if ((call.op == CRTOS_OP_EXIT || call.op == CRTOS_OP_EXIT_SIGNAL) && process->shared)
 		crtos_threads_leave(process);

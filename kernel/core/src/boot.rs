@@ -117,14 +117,15 @@ fn debug_features() {
     crate::debug!("{:?}, {} bytes of extended state", cpu::features(), fpu::size());
 }
 
-/// Words: `debug` has debug lines logged; `ports=` and `locked` are for Linux's ABI, `device=` for
-/// drivers.
+/// Words: `debug` has debug lines logged; `ports=`, `user=` and `locked` are for Linux's ABI,
+/// `device=` for drivers.
 fn read_command_line(info: &BootInfo) {
     for word in info.words() {
         match word {
             b"debug" => log::enable_debug(),
             b"locked" => {}
             ports if ports.starts_with(b"ports=") => {}
+            user if user.starts_with(b"user=") => {}
             device if device.starts_with(devices::WORD) => {}
             other => warn!("unknown word on the cell's command line: {}", other.escape_ascii()),
         }

@@ -270,7 +270,9 @@ fn spaces() {
     const LAST: UserAddr = UserAddr::new(u64::MAX);
     let before = (PRIVATE.usage().1, SHARED.usage().1);
     let ranges = Arc::new(SpinLock::new(Vec::new()));
-    let Ok(space) = AddressSpace::new(Box::new(Ranges(ranges.clone()))) else { panic!("no space") };
+    let Ok(space) = AddressSpace::new(Box::new(Ranges(ranges.clone())), None) else {
+        panic!("no space")
+    };
     let anywhere = Placement::Anywhere { hint: UserAddr::NULL };
     let Ok(a) = map(&space, anywhere, 0x10_0000, Kind::Anonymous) else { panic!("no mapping") };
     // Copies across pages; what was never written reads as zero.
@@ -395,7 +397,8 @@ fn endings() {
 fn exhaustion() {
     const APART: u64 = 1 << 30;
     let before = (PRIVATE.usage().1, SHARED.usage().1);
-    let Ok(space) = AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new()))))) else {
+    let Ok(space) = AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new())))), None)
+    else {
         panic!("no space")
     };
     let first = Placement::Fixed(UserAddr::new(APART));
@@ -466,7 +469,8 @@ fn programs() {
     let code = unsafe { core::slice::from_raw_parts(from, to as usize - from as usize) };
     let mut spaces = Vec::new();
     for n in 1..=3u64 {
-        let Ok(space) = AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new())))))
+        let Ok(space) =
+            AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new())))), None)
         else {
             panic!("no space")
         };

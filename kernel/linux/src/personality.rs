@@ -28,6 +28,7 @@ impl Personality for Linux {
 
     fn start() {
         signal::set_up();
+        process::user_limits::start();
         futex::set_up(arch::random());
         sockets::inet::start();
         devices::start();

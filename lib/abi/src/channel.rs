@@ -291,8 +291,8 @@ pub struct Slot {
     /// thread makes or is about to make. Linux exchanges it with 0.
     pub interrupt: u32,
     /// In state `READY`: what the thread inherited, a number that the kernel gave whoever made it.
-    /// In state `SPAWN`: 0.
-    pub heritage: u32,
+    /// In state `SPAWN`: who pays for the process, a user id in Linux's first user namespace.
+    pub heritage_or_payer: u32,
     /// 1 if `uid` is not all that tells what the process is permitted: its other user ids differ,
     /// or are those of a user namespace, which mean nothing to others.
     pub uncertain_ids: u32,

@@ -119,7 +119,7 @@ pub const IOC_SPAWN: u32 = 0xc020_c720;
 /// Become a further shadow thread of the file's process, with whose first thread the caller shares
 /// its memory. The low half of the argument is 0, or 1 + slot of the thread that made the caller a
 /// process of its own; the high half is what the caller inherited
-/// ([`crate::channel::Slot::heritage`]). Returns the slot.
+/// ([`crate::channel::Slot::heritage_or_payer`]). Returns the slot.
 pub const IOC_THREAD: u32 = 0x0000_c721;
 /// Deliver the result of the last request (if any) and wait for the next one; argument [`Remote`].
 /// EINTR is never returned: a signal's handler runs and the call is resumed by calling it again

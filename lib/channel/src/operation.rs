@@ -51,7 +51,7 @@ pub enum Operation<'a> {
     MakeThreads {
         /// How many, at most [`raw::MOST_NEW_THREADS`].
         count: u64,
-        /// What they inherit: [`raw::Slot::heritage`].
+        /// What they inherit: [`raw::Slot::heritage_or_payer`].
         heritage: Heritage,
     },
     /// End this shadow thread alone, which is not the first of its process. No reply;

@@ -115,6 +115,7 @@ pub struct OwnedSlot {
     uid: u32,
     parent: Option<Slot>,
     heritage: Heritage,
+    payer: Option<u32>,
     uncertain_ids: bool,
 }
 
@@ -127,6 +128,8 @@ impl Channel {
             raw::SLOT_READY => Start::Thread,
             _ => return None,
         };
+        let word =
+            word!(self, AtomicU32, slots[slot.get()].heritage_or_payer).load(Ordering::Relaxed);
         let owned = OwnedSlot {
             channel: *self,
             slot,
@@ -146,9 +149,8 @@ impl Channel {
             parent: Slot::from_word(
                 word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed),
             ),
-            heritage: Heritage::new(
-                word!(self, AtomicU32, slots[slot.get()].heritage).load(Ordering::Relaxed),
-            ),
+            heritage: Heritage::new(if start == Start::Thread { word } else { 0 }),
+            payer: (start == Start::Process).then_some(word),
             uncertain_ids: word!(self, AtomicU32, slots[slot.get()].uncertain_ids)
                 .load(Ordering::Relaxed)
                 != 0,
@@ -201,6 +203,12 @@ impl OwnedSlot {
     /// What the shadow thread inherited, and threads that it makes inherit of it.
     pub fn heritage(&self) -> Heritage {
         self.heritage
+    }
+
+    /// Who pays for a process that starts, whatever ids it has: a user id in Linux's first user
+    /// namespace. `None` for a further thread.
+    pub fn payer(&self) -> Option<u32> {
+        self.payer
     }
 
     /// Real user id at the start, in Linux.

@@ -20,6 +20,8 @@ void linux_open(struct crtos_channel *channel, u32 slot, u32 process, u32 pid)
 		.pid = pid,
 		.tid = pid + 1,
 		.uid = 7,
+		.payer = 8,
+		.heritage = 9,
 		.pid_namespace = 9,
 		.own_tid = 2,
 	};

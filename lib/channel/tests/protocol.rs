@@ -70,6 +70,7 @@ fn a_call_with_a_fault() {
     let mut owned = open(&channel, 70);
     assert_eq!((owned.pid().get(), owned.tid().get()), (170, 171));
     assert_eq!((owned.process(), owned.uid()), (ProcessNumber(3), 7));
+    assert_eq!((owned.payer(), owned.heritage().get()), (Some(8), 0));
     assert_eq!((owned.namespace().0, owned.own_tid().get()), (9, 2));
     let mut seen = Vec::new();
     take_replies(&view, |slot| seen.push(slot));

@@ -7,6 +7,7 @@ pub mod layout;
 pub mod object;
 pub mod page_cache;
 pub mod pages;
+pub mod quota;
 pub mod space;
 pub(crate) mod stacks;
 pub mod window;

@@ -5,6 +5,7 @@
 //! is mapped.
 
 use super::frames::OwnedPage;
+use super::quota::Quota;
 use super::{frames, heap, window};
 use crate::devices::{links::Presence, pci::Registers};
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
@@ -34,6 +35,8 @@ pub struct Object {
     /// [`Object::reach`].
     reach: AtomicU64,
     owner: Owner,
+    /// What its pages count for, besides the places where they are mapped.
+    quota: Option<&'static Quota>,
 }
 
 /// Whose the pages of an object are.
@@ -79,21 +82,21 @@ impl PartialEq for Object {
 impl Eq for Object {}
 
 impl Object {
-    /// Memory that is zero at first. Not on a real-time path.
-    pub fn anonymous() -> Result<Arc<Self>, MapError> {
-        Self::make(u64::MAX, BTreeMap::new(), Owner::Realm)
+    /// Memory that is zero at first, and counts for `quota`. Not on a real-time path.
+    pub fn anonymous(quota: Option<&'static Quota>) -> Result<Arc<Self>, MapError> {
+        Self::make(u64::MAX, BTreeMap::new(), Owner::Realm, quota)
     }
 
     /// Memory of a device. Not on a real-time path.
     pub fn of_registers(registers: Registers) -> Result<Arc<Self>, MapError> {
-        Self::make(registers.size(), BTreeMap::new(), Owner::Device(registers))
+        Self::make(registers.size(), BTreeMap::new(), Owner::Device(registers), None)
     }
 
     /// The pages of a link, `size` bytes from `first` on, for a peer. No other ones. Not on a
     /// real-time path.
     pub fn of_link(first: Frame, size: u64, presence: Presence) -> Result<Arc<Self>, MapError> {
         let pages = (0..size / FRAME_SIZE).map(|page| (page, Frame(first.0 + page * FRAME_SIZE)));
-        Self::make(0, pages.collect(), Owner::Link(presence))
+        Self::make(0, pages.collect(), Owner::Link(presence), None)
     }
 
     /// Whether it is the memory of a link.
@@ -107,7 +110,7 @@ impl Object {
     pub fn of_linux(writes: bool, beside: Option<&Self>) -> Result<Arc<Self>, MapError> {
         let key = beside.and_then(Self::linuxs).map_or(0, |other| other.key);
         let owner = Owner::Linux(Linuxs { writes, key });
-        let object = Self::make(u64::MAX, BTreeMap::new(), owner)?;
+        let object = Self::make(u64::MAX, BTreeMap::new(), owner, None)?;
         object.read_on_demand();
         Ok(object)
     }
@@ -115,13 +118,14 @@ impl Object {
     /// The page in which the kernel keeps the clocks, and behind it `pages`. No other ones.
     pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
         let pages = iter::once(time::page_frame()).chain(pages.map(OwnedPage::into_frame));
-        Self::make(0, (0..).zip(pages).collect(), Owner::Realm)
+        Self::make(0, (0..).zip(pages).collect(), Owner::Realm, None)
     }
 
     fn make(
         limit: u64,
         pages: BTreeMap<u64, Frame>,
         mut owner: Owner,
+        quota: Option<&'static Quota>,
     ) -> Result<Arc<Self>, MapError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if !heap::has_reserve() {
@@ -142,6 +146,7 @@ impl Object {
             on_demand: AtomicBool::new(false),
             reach: AtomicU64::new(0),
             owner,
+            quota,
         }))
     }
 
@@ -238,7 +243,11 @@ impl Object {
             None if self.is_on_demand() => return Err(Obstacle::Unread),
             None if !heap::has_reserve() => return Err(FaultError::NoMemory.into()),
             None => {
-                let frame = prepared.page()?.into_frame();
+                let page = prepared.page()?;
+                if !self.takes_page() {
+                    return Err(FaultError::NoMemory.into());
+                }
+                let frame = page.into_frame();
                 pages.insert(index, frame);
                 self.count.store(pages.len() as u64, Ordering::Relaxed);
                 frame
@@ -307,15 +316,20 @@ impl Object {
     /// Puts a page at `offset`, unless one is there.
     pub fn put(&self, offset: u64, page: OwnedPage) -> Result<(), MapError> {
         let mut pages = self.pages.lock();
-        if !heap::has_reserve() || pages.contains_key(&(offset / FRAME_SIZE)) {
-            let full = !heap::has_reserve();
+        let is_there = pages.contains_key(&(offset / FRAME_SIZE));
+        if is_there || !heap::has_reserve() || !self.takes_page() {
             drop(pages);
             drop(page);
-            return if full { Err(MapError::NoMemory) } else { Ok(()) };
+            return if is_there { Ok(()) } else { Err(MapError::NoMemory) };
         }
         pages.insert(offset / FRAME_SIZE, page.into_frame());
         self.count.store(pages.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts a page more, if the quota has that.
+    fn takes_page(&self) -> bool {
+        self.quota.is_none_or(|quota| quota.take(FRAME_SIZE))
     }
 
     /// How many pages it has.
@@ -384,8 +398,12 @@ impl Drop for Object {
         if self.reach() > 0 {
             CHANGING.fetch_sub(1, Ordering::Relaxed);
         }
-        for &frame in self.pages.lock().values() {
+        let pages = self.pages.lock();
+        for &frame in pages.values() {
             frames::release(frame, FrameSize::Small);
+        }
+        if let Some(quota) = self.quota {
+            quota.give_back(pages.len() as u64 * FRAME_SIZE);
         }
     }
 }

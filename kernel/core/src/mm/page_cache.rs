@@ -50,7 +50,7 @@ const SHARE: u64 = 4;
 
 /// The pages of a version of a file; none are there at first. May sleep.
 pub fn object(identity: Identity, version: Version) -> Result<Arc<Object>, MapError> {
-    let fresh = Object::anonymous()?;
+    let fresh = Object::anonymous(None)?;
     let before;
     {
         let mut files = FILES.lock();

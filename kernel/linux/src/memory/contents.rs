@@ -129,7 +129,7 @@ impl<'a> Contents<'a> {
         let version = status.version().filter(|_| !is_written(status.file.identity));
         let object = match version {
             Some(version) => page_cache::object(status.file.identity, version)?,
-            None => Object::anonymous()?,
+            None => Object::anonymous(space.quota())?,
         };
         let size = if status.is_regular() { status.file.size } else { u64::MAX };
         object.set_limit(size);

@@ -142,7 +142,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             space.use_mirror(mirror);
             return Ok(start);
         }
-        let object = FILES.get(kept, Object::anonymous)?;
+        let object = FILES.get(kept, || Object::anonymous(space.quota()))?;
         object.set_limit(status.file.size);
         if may_write {
             object.extend_reach(offset.saturating_add(length));

@@ -49,7 +49,7 @@ use crate::{
         lapse, spares,
         speculation::Speculation,
         start::{self, Beginning, Birth},
-        threads,
+        threads, user_limits,
     },
     remote::{self, end},
     signal, timers,
@@ -121,8 +121,10 @@ pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
     beginning.apply(wanted)?;
     if !wanted.has(linux::CLONE_VM) {
         // The copy, and a little so that the parent is not the one that finds nothing left.
-        let present = crate::memory::user::space()?.usage().1 / PAGE_SIZE;
-        if !page_cache::make_room(present + SPARE) {
+        let space = crate::memory::user::space()?;
+        let (_, present) = space.usage();
+        let room = page_cache::make_room(present / PAGE_SIZE + SPARE);
+        if !room || !space.is_within_quota(present) {
             return Err(Errno::ENOMEM);
         }
     }
@@ -305,9 +307,10 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     let parent = fork.parent.user().ok_or(AdoptError::NoParent)?;
     let wanted = &fork.wanted;
     let space = &user.process.space;
-    task::current().set_affinity(fork.parent.affinity());
+    let cpus = user_limits::inherited_cpus(&user.process, fork.parent.affinity());
+    task::current().set_affinity(cpus);
     if let Some(scheduling) = fork.parent.scheduling().of_child() {
-        task::current().set_scheduling(scheduling);
+        task::current().set_scheduling(user_limits::inherited(&user.process, scheduling));
     }
     if !wanted.has(linux::CLONE_VM) {
         space.copy_from(&parent.process.space)?;

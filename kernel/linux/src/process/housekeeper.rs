@@ -28,6 +28,7 @@ use crate::{
         Process, ThreadExt as _, UserThread, exec, fork, spares,
         start::{self, Birth},
         threads,
+        user_limits::{self, UserLimits},
     },
     remote::{
         self, lock,
@@ -224,7 +225,10 @@ fn make(channel: Channel, owned: OwnedSlot) {
     let is_guest = shared.is_some();
     let space = match shared {
         Some(space) => Ok(space),
-        None => AddressSpace::new(Box::new(Revoker { process: number })),
+        None => {
+            let quota = owned.payer().and_then(user_limits::of).and_then(UserLimits::memory);
+            AddressSpace::new(Box::new(Revoker { process: number }), quota)
+        }
     };
     let owned = match space {
         Ok(space) => {

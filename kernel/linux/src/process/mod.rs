@@ -31,6 +31,7 @@ pub mod speculation;
 pub mod start;
 mod thread;
 pub mod threads;
+pub mod user_limits;
 
 pub use end::{end_if_due, note_if_gone, return_to_user};
 pub use meter::Meter;
@@ -58,6 +59,7 @@ use crate::{
     process::{
         account::{Account, Usage},
         spares::Spares,
+        user_limits::UserLimits,
     },
     remote::{end as end_of_linux, lock},
     signal,
@@ -104,6 +106,8 @@ pub struct Process {
     pub outer_pid: Pid,
     /// Real user id in Linux, when it began.
     pub uid: u32,
+    /// What the programs of that user may have, if that is limited.
+    pub limits: Option<&'static UserLimits>,
     /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
     has_changed_ids: AtomicBool,
     /// What it does on signals, and what is pending.
@@ -161,6 +165,7 @@ impl Process {
             pid: owned.own_tid().leads(),
             outer_pid: owned.pid(),
             uid: owned.uid(),
+            limits: owned.payer().and_then(user_limits::of),
             has_changed_ids: AtomicBool::new(false),
             signals: SpinLock::new(signal::State::default()),
             signal_watchers: Watchers::new(),

@@ -10,6 +10,7 @@ use crtos_core::{
 
 use crate::{
     abi::{Errno, linux_result},
+    process::{ThreadExt as _, user_limits},
     remote,
 };
 
@@ -63,7 +64,9 @@ pub fn inherit() -> Result<(), Errno> {
         && let Ok(scheduling) = scheduling(&found)
     {
         let current = task::current();
-        current.set_scheduling(scheduling);
+        let limits = current.user().map(|user| &*user.process);
+        let permitted = limits.map_or(scheduling, |of| user_limits::inherited(of, scheduling));
+        current.set_scheduling(permitted);
         prepare(&current);
     }
     Ok(())

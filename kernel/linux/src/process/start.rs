@@ -12,7 +12,9 @@ use crtos_core::{
     task::{self, PortPermissions, Scheduling, Spawn},
 };
 
-use super::{Linux, ThreadExt as _, UserThread, clone::Wanted, end_if_due, fork::Fork, threads};
+use super::{
+    Linux, ThreadExt as _, UserThread, clone::Wanted, end_if_due, fork::Fork, threads, user_limits,
+};
 use crate::{abi::Errno, futex, remote::slots, signal};
 
 use linux_raw_sys::general as linux;
@@ -102,10 +104,10 @@ pub fn begin(
     let what = Spawn {
         name: "program",
         trace_id: Some(owned.tid()),
-        scheduling,
+        scheduling: user_limits::inherited(&process, scheduling),
         space: Some(process.space.clone()),
         carried: Carried::new::<Linux>(user),
-        affinity: task::current().affinity(),
+        affinity: user_limits::inherited_cpus(&process, task::current().affinity()),
     };
     let Ok(thread) = task::prepare(what, body) else {
         signal::forget(&process, place);

@@ -110,7 +110,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
             None => mappings::map(&space, request)?,
         }
     } else if kind == linux::MAP_SHARED {
-        let object = Object::anonymous()?;
+        let object = Object::anonymous(space.quota())?;
         space.map(Map { backing: Some(Backing::shared(object, 0, true)), ..map })?
     } else {
         space.map(map)?

@@ -19,6 +19,7 @@ use crate::{
         ThreadExt as _, UserThread, lapse,
         scheduling::{prepare, scheduling},
         spares, threads,
+        user_limits::UserLimits,
     },
     remote,
     syscall::cpu_numbers::{self, MASK_BYTES},
@@ -121,6 +122,10 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
     {
         return Err(Errno::EPERM);
     }
+    let is_raise = target.thread.as_ref().is_some_and(|to| wanted.level > to.scheduling().level);
+    if is_raise && of_caller().is_some_and(|limits| !limits.permits(wanted.level)) {
+        return Err(Errno::EPERM);
+    }
     let (policy, priority) = match wanted.policy {
         Policy::Deadline => (attributes::FIFO, Level::MAX.get()),
         policy => (number(policy), priority(&wanted)),
@@ -173,6 +178,11 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         lapse::forgive();
     }
     Ok(0)
+}
+
+/// What the programs of the user may have whose process calls.
+fn of_caller() -> Option<&'static UserLimits> {
+    task::current().user().and_then(|user| user.process.limits)
 }
 
 /// Whether the calling process is the superuser's, and always was.
@@ -385,6 +395,7 @@ pub fn setaffinity([pid, length, address, ..]: Args) -> SysResult {
     }
     // One CPU of the realm is enough; the thread does not leave the realm.
     let cpus = cpu_numbers::from_mask(cpu_numbers::of_caller(), &wanted);
+    let cpus = of_caller().map_or(cpus, |limits| limits.cpus_of(cpus));
     if cpus.is_empty() {
         return Err(Errno::EINVAL);
     }

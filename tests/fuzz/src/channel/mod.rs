@@ -297,6 +297,10 @@ impl World {
         let ids = (owned.pid().get(), owned.tid().get(), owned.own_tid().get());
         assert_eq!(ids, (pid, tid, own_tid));
         assert_eq!(owned.namespace().0, self.field(slot, offset_of!(raw::Slot, pid_namespace)));
+        let word = self.field(slot, offset_of!(raw::Slot, heritage_or_payer));
+        let is_process = expected == Some(Start::Process);
+        assert_eq!(owned.payer(), is_process.then_some(word));
+        assert_eq!(owned.heritage().get(), if is_process { 0 } else { word });
         assert_eq!(owned.process().0, self.field(slot, offset_of!(raw::Slot, process)));
         let parent = self.field(slot, offset_of!(raw::Slot, parent)) as usize;
         assert_eq!(owned.parent(), parent.checked_sub(1).and_then(Slot::new));

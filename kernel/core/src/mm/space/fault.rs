@@ -13,7 +13,6 @@ use crate::mm::frames::{self, OwnedPage};
 use crate::mm::heap;
 use crate::task;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_vm::{
     BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Kind, MapError, Protection,
@@ -255,9 +254,11 @@ impl AddressSpace {
     ) -> Result<FrameSize, Obstacle> {
         let mut stale = Stale::new(self.root);
         let range = address..address + size.bytes();
-        let mapped =
-            self.in_tables(region, &range, |tables| tables.map(address, size, entry, &mut stale));
-        match self.counted(entry, size, mapped.unwrap_or(Ok(false)))? {
+        let map = || {
+            let map = |tables: &mut Tables| tables.map(address, size, entry, &mut stale);
+            self.in_tables(region, &range, map).unwrap_or(Ok(false))
+        };
+        match self.counted(entry, size, map)? {
             true => Ok(size),
             false => Err(Obstacle::Changed),
         }
@@ -272,20 +273,23 @@ impl AddressSpace {
         size: FrameSize,
     ) -> Result<bool, FaultError> {
         let mut stale = Stale::new(self.root);
-        let mapped = self.tables.lock().map(address, size, entry, &mut stale);
-        self.counted(entry, size, mapped)
+        self.counted(entry, size, || self.tables.lock().map(address, size, entry, &mut stale))
     }
 
-    /// Counts the page of `entry` if it was mapped, or gives it back.
+    /// Counts the page of `entry` and has it mapped, or gives it back.
     fn counted(
         &self,
         entry: Entry,
         size: FrameSize,
-        mapped: Result<bool, NoFrames>,
+        map: impl FnOnce() -> Result<bool, NoFrames>,
     ) -> Result<bool, FaultError> {
-        if mapped == Ok(true) {
-            self.present.fetch_add(size.bytes(), Ordering::Relaxed);
-        } else {
+        if !self.count(size.bytes()) {
+            frames::release(entry.frame(), size);
+            return Err(FaultError::NoMemory);
+        }
+        let mapped = map();
+        if mapped != Ok(true) {
+            self.count_out(size.bytes());
             frames::release(entry.frame(), size);
         }
         mapped.map_err(|NoFrames| FaultError::NoMemory)

@@ -163,7 +163,7 @@ impl AddressSpace {
                 // Take it before looking: a fault of Linux may have exposed it meanwhile.
                 let taken = tables.take(address, &mut stale);
                 let entry = taken.map_or(entry, |(entry, _)| entry);
-                self.present.fetch_sub(size.bytes(), Ordering::Relaxed);
+                self.count_out(size.bytes());
                 if entry.flags().contains(Flags::EXPOSED) {
                     collected.extend(address..at);
                     collected.pages.push((entry.frame(), size));

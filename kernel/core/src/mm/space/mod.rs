@@ -30,6 +30,7 @@ mod sharing;
 use super::frames::SparePage;
 use super::heap;
 use super::object::Object;
+use super::quota::Quota;
 use crate::arch::paging::{NoFrames, Tables};
 use crate::arch::tlb;
 use crate::sync::{SpinGuard, SpinLock};
@@ -191,6 +192,8 @@ pub struct AddressSpace {
     tables: SpinLock<Tables>,
     root: Frame,
     present: AtomicU64,
+    /// What its pages count for, together with those of other spaces.
+    quota: Option<&'static Quota>,
     /// Bytes that devices reach, or may reach.
     pinned: Arc<AtomicU64>,
     /// A cleared page for the next fault.
@@ -226,10 +229,14 @@ fn pages_of(start: UserAddr, length: u64) -> Result<Range<UserAddr>, MapError> {
 }
 
 impl AddressSpace {
-    /// An empty one; `revoke` is told of pages that Linux must let go. Drop the last reference only
+    /// An empty one; `revoke` is told of pages that Linux must let go, and pages count for `quota`.
+    /// Drop the last reference only
     /// when Linux has let go of everything (the shadow is gone): pages are freed at once,
     /// preemptibly.
-    pub fn new(revoke: Box<dyn Revoke>) -> Result<Arc<Self>, MapError> {
+    pub fn new(
+        revoke: Box<dyn Revoke>,
+        quota: Option<&'static Quota>,
+    ) -> Result<Arc<Self>, MapError> {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
@@ -256,6 +263,7 @@ impl AddressSpace {
             tables: SpinLock::new(tables),
             root,
             present: AtomicU64::new(0),
+            quota,
             pinned: Arc::new(AtomicU64::new(0)),
             spare: SparePage::none(),
             barriers: AtomicU32::new(0),
@@ -400,6 +408,35 @@ pub enum Key {
         /// Where the shadow has the word, if the page is Linux's.
         mirror: Option<UserAddr>,
     },
+}
+
+impl AddressSpace {
+    /// Counts bytes that become present; `false` if they are too many for the quota. Any context.
+    fn count(&self, bytes: u64) -> bool {
+        let permitted = self.quota.is_none_or(|quota| quota.take(bytes));
+        if permitted {
+            self.present.fetch_add(bytes, Ordering::Relaxed);
+        }
+        permitted
+    }
+
+    /// Counts bytes that are present no more. Any context.
+    fn count_out(&self, bytes: u64) {
+        self.present.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(quota) = self.quota {
+            quota.give_back(bytes);
+        }
+    }
+
+    /// What its pages count for.
+    pub fn quota(&self) -> Option<&'static Quota> {
+        self.quota
+    }
+
+    /// Whether another space with the same quota may have so many bytes just now. Any context.
+    pub fn is_within_quota(&self, bytes: u64) -> bool {
+        self.quota.is_none_or(|quota| quota.has(bytes))
+    }
 }
 
 impl Drop for AddressSpace {

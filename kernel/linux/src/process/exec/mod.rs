@@ -27,6 +27,7 @@ use crate::{
     process::{
         self, End, ThreadExt as _, UserThread, limits,
         start::{self, Beginning, Birth},
+        user_limits,
     },
     remote, signal,
 };
@@ -163,7 +164,8 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     user.process.files().begin()?;
     let before = crate::process::fork::taken_over(user.process.ids());
     if let Some(before) = &before {
-        task::current().set_affinity(before.affinity);
+        let cpus = user_limits::inherited_cpus(&user.process, before.affinity);
+        task::current().set_affinity(cpus);
         user.speculation.inherit(&before.speculation);
         task::set_port_permissions(before.ports.clone());
         user.process.files().inherit(&before.files)?;
