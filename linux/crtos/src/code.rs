@@ -140,6 +140,7 @@ codes! {
     ThreadsUsedUp = "threads-used-up",
     TimeStampCounter = "time-stamp-counter",
     Usage = "usage",
+    UserLimit = "user-limit",
     Watchdog = "watchdog",
     X2apic = "x2apic",
 }

@@ -74,6 +74,7 @@ mod top;
 mod trace;
 mod uart;
 mod up;
+mod user_limit;
 mod version;
 pub mod view;
 mod watch;

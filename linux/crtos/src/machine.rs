@@ -234,10 +234,19 @@ impl Machine {
 
     /// Returns the id of a group in `/etc/group`.
     pub fn group(&self, name: &str) -> Option<u32> {
-        let text = self.read("/etc/group")?;
+        self.id_in("/etc/group", name)
+    }
+
+    /// Returns the id of a user in `/etc/passwd`.
+    pub fn user(&self, name: &str) -> Option<u32> {
+        self.id_in("/etc/passwd", name)
+    }
+
+    fn id_in(&self, file: &str, name: &str) -> Option<u32> {
+        let text = self.read(file)?;
         let mut entries = text.lines().map(|line| line.split(':'));
         entries.find_map(|mut entry| match (entry.next(), entry.nth(1)) {
-            (Some(group), Some(id)) if group == name => id.parse().ok(),
+            (Some(named), Some(id)) if named == name => id.parse().ok(),
             _ => None,
         })
     }

@@ -37,6 +37,7 @@ use crate::{
     size::{self, Size},
     start::{self, Interruption, Wanted, step},
     threads::KernelState,
+    user_limit::UserLimit,
 };
 
 /// Name of the cell with the real-time kernel.
@@ -72,6 +73,7 @@ Examples:
   crtos up --cpus 3 --memory 512M --doorbell-cpu 2
   crtos up --cpus 3 --memory 512M --device ttyS1 --device can0 --device 03:00.0
   crtos up --cpus 3 --memory 512M --ethernet 10.9.0.2/24
+  crtos up --cpus 3 --memory 512M --limit alice:memory=64M:priority=40
   crtos up --cpus 3 --memory 512M --locked
   crtos up --cpus 3 --memory 512M --dry-run
 
@@ -155,6 +157,17 @@ pub struct Up {
     /// How devices of Linux are kept from memory of cells, where there is an IOMMU
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     linux_dma: LinuxDma,
+    /// What the programs of a user may have, such as alice:cpus=2:memory=64M:priority=40;
+    /// repeatable
+    ///
+    /// `cpus` are those of the realm that they may use. `memory` is that of all of them together,
+    /// a page that several map counted for each; where it is used up, calls fail with ENOMEM, and a
+    /// program that touches a new page is killed. `priority` is the highest that they may ask for,
+    /// besides what Linux permits them (RLIMIT_RTPRIO); 0 is none. USER is a name or a number; `*`
+    /// stands for each user but root who is not named, and all of them share its memory. The real
+    /// user id counts that a program has when it begins, in a user namespace that of who made it.
+    #[arg(long = "limit", value_name = "USER:LIMITS")]
+    limits: Vec<UserLimit>,
     /// Lock the realm: Linux cannot stop, reload or read it, nor reset the machine, until all
     /// programs in it have ended and `crtos down` is called
     ///
@@ -289,6 +302,7 @@ impl Up {
             if runs { Ok(()) } else { requirements::launch(machine).map(drop) },
             requirements::cpus(machine, &self.chosen, &taken),
             self.check_ethernet(),
+            UserLimit::check(&self.limits, machine, ASKED, &self.chosen),
             self.doorbell_cpu(machine).map(drop),
             if self.locked { locked::check(machine, ASKED) } else { Ok(()) },
             match self.pooled(split) {
@@ -338,7 +352,8 @@ impl Up {
     }
 
     /// Returns the kernel's command line: whether the realm is locked, its ports, which the kernel
-    /// gives to programs (ioperm), its network interfaces, and the words of the user.
+    /// gives to programs (ioperm), its network interfaces, limits of users, and the words that the
+    /// user adds.
     fn kernel_command_line(&self) -> String {
         let ports: Vec<String> =
             self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
@@ -346,8 +361,10 @@ impl Up {
         let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
         let devices = self.nets.iter().map(|net| Some(net.word()));
         let devices = devices.chain([self.ends.as_ref().map(|ends| ends.word(&self.ethernet))]);
+        let machine = Machine::here();
+        let limits = self.limits.iter().map(|limit| Some(limit.word(&machine, &self.chosen)));
         let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
-        let all = [locked, ports].into_iter().chain(devices).chain([words]);
+        let all = [locked, ports].into_iter().chain(devices).chain(limits).chain([words]);
         all.flatten().collect::<Vec<_>>().join(" ")
     }
 
@@ -437,6 +454,9 @@ impl Up {
         }
         for link in &self.links {
             println!("would make the realm a peer of the link {}", link.name());
+        }
+        for limit in &self.limits {
+            println!("would limit {limit}");
         }
         println!("would start {}", self.kernel.display());
         if self.locked {
