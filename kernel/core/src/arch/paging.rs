@@ -191,6 +191,23 @@ pub enum Scan {
     Continue(UserAddr),
 }
 
+impl Scan {
+    /// The page that was met, if one was; `at` is where to go on then.
+    #[inline(always)]
+    pub fn page(self, at: &mut UserAddr) -> Option<(UserAddr, Entry, FrameSize)> {
+        match self {
+            Self::Page(address, entry, size) => {
+                *at = address + size.bytes();
+                Some((address, entry, size))
+            }
+            Self::Continue(next) => {
+                *at = next;
+                None
+            }
+        }
+    }
+}
+
 /// The page tables of one program.
 pub struct Tables {
     root: Frame,

@@ -5,7 +5,7 @@
 
 use super::revoke::{Collected, LIMIT, Revoked};
 use super::{AddressSpace, Attributes, Backing, Map, NOTHING, pages_of, whole_pages};
-use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
+use crate::arch::paging::{NoFrames, Parts, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
 use crate::task;
@@ -151,14 +151,8 @@ impl AddressSpace {
             let mut tables = self.tables.lock();
             let mut steps = Steps::of_section();
             for free in step {
-                let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
-                    Scan::Page(address, entry, size) => (address, entry, size),
-                    Scan::Continue(next) => {
-                        at = next;
-                        break 'batch;
-                    }
-                };
-                at = address + size.bytes();
+                let scan = tables.scan(at..range.end, &mut steps);
+                let Some((address, entry, size)) = scan.page(&mut at) else { break 'batch };
                 steps.take_page();
                 // Take it before looking: a fault of Linux may have exposed it meanwhile.
                 let taken = tables.take(address, &mut stale);
@@ -232,14 +226,8 @@ impl AddressSpace {
                 let mut tables = self.tables.lock();
                 let mut steps = Steps::of_section();
                 for _ in 0..RIGHTS_STEP {
-                    let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
-                        Scan::Page(address, entry, size) => (address, entry, size),
-                        Scan::Continue(next) => {
-                            at = next;
-                            break 'batch;
-                        }
-                    };
-                    at = address + size.bytes();
+                    let scan = tables.scan(at..range.end, &mut steps);
+                    let Some((address, entry, size)) = scan.page(&mut at) else { break 'batch };
                     steps.take_page();
                     // The first write to a page with other users asks for a copy.
                     let mut rights = protection;
