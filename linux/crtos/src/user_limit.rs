@@ -108,7 +108,8 @@ impl UserLimit {
             places.fold(0, |mask, (place, _)| mask | 1_u64 << place)
         });
         let field = |value: Option<u64>| value.map_or("-".into(), |value| format!("{value:x}"));
-        let id = self.id(machine).flatten().map(u64::from);
+        // Linux gives nobody the last number: of one who has gone since the check.
+        let id = self.id(machine).unwrap_or(Some(u32::MAX)).map(u64::from);
         let (memory, priority) = (self.memory.map(|size| size.0), self.priority.map(u64::from));
         let fields = [id, mask, memory, priority].map(field);
         format!("user={}", fields.join(","))
