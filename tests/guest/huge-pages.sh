@@ -68,6 +68,33 @@ for seconds in 0.02 0.06 0.12 0.2 0.3 0.45; do
 	wait $command 2>/dev/null
 	crtos down --force >/dev/null 2>&1
 done
+[ "$(has)" = 140 ] || fail "the pool has $(has) pages after kills"
+
+# killed_at CALLS COMMAND...: kills the command at the first, then at the second of these system
+# calls, and so on, until it ends before; then at each write that changes the pool.
+killed_at() {
+	local calls=$1 at
+	shift
+	for at in {1..20}; do
+		traced -e inject="$calls:signal=KILL:when=$at" "$@" && break
+		is_whole "$calls $at of $*"
+	done
+	[ "$at" -gt 1 ] || fail "$* makes no $calls"
+	traced -P $pool/nr_hugepages -e inject=write:signal=KILL "$@" && fail "$* changes no pool"
+	is_whole "the pool's write of $*"
+}
+# Whether the command ends by itself.
+traced() {
+	crtos down >/dev/null 2>&1
+	[ "$TO_BE_UP" = no ] || up || { fail "up before $*"; cat err; }
+	strace -f -qq -o /dev/null "$@" >/dev/null 2>&1
+}
+is_whole() {
+	crtos down --force >/dev/null 2>&1
+	[ "$(has)" = 140 ] || fail "the pool has $(has) pages after kill at $1"
+}
+TO_BE_UP=no killed_at rename "${words[@]}"
+TO_BE_UP=yes killed_at rename,unlink crtos down
 up || { fail 'up after kills'; cat err; }
 crtos down || fail 'down after kills'
 [ "$(has)" = 140 ] || fail "the pool has $(has) pages after kills"

@@ -18,6 +18,31 @@ const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 /// File that tells how many pages are the realm's.
 const RECORD: &str = "/run/crtos/huge-pages.json";
 
+/// What the file says. A command may be killed at any step; each value tells the next command all
+/// that is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Record {
+    /// A command is changing the pool, which is to have so many pages once nothing is the realm's.
+    Changing(u64),
+    /// So many pages are the realm's. The administrator may change the pool meanwhile.
+    Lacking(u64),
+}
+
+impl Record {
+    fn store(self) -> std::io::Result<()> {
+        state::store(Path::new(RECORD), &self)
+    }
+
+    /// Returns how many pages a pool that `has` some is to have once nothing is the realm's.
+    fn whole_pool(self, has: u64) -> u64 {
+        match self {
+            Self::Changing(whole) => whole,
+            Self::Lacking(pages) => has + pages,
+        }
+    }
+}
+
 /// Where the realm's memory comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum MemoryFrom {
@@ -44,7 +69,8 @@ pub fn check(machine: &Machine, memory: Size) -> Result<()> {
     let wanted = pages(memory);
     let all = number(machine, "nr_hugepages").unwrap_or(0);
     let promised = number(machine, "resv_hugepages").unwrap_or(0);
-    let taken: u64 = state::load(Path::new(RECORD)).map_or(0, |pages: Vec<u64>| pages.iter().sum());
+    let taken = state::load(Path::new(RECORD))
+        .map_or(0, |record: Record| record.whole_pool(all).saturating_sub(all));
     let free = number(machine, "free_hugepages").unwrap_or(0).saturating_sub(promised) + taken;
     if wanted <= free {
         return Ok(());
@@ -65,29 +91,30 @@ pub fn take(machine: &Machine, memory: Size) -> Result<()> {
     check(machine, memory)?;
     let asked = format!("take {memory} from the pool of huge pages");
     let wanted = pages(memory);
-    // Before the pool shrinks: if this command is killed, a later one makes it as large again.
-    state::store(Path::new(RECORD), &[wanted]).asked(format!("write {RECORD}"))?;
     let before = number(machine, "nr_hugepages").unwrap_or(0);
-    resize(machine, before.saturating_sub(wanted)).asked(asked)
+    let recorded = || format!("write {RECORD}");
+    Record::Changing(before).store().asked(recorded())?;
+    resize(machine, before.saturating_sub(wanted)).asked(asked)?;
+    Record::Lacking(wanted).store().asked(recorded())
 }
 
 /// Makes the pool as large as it was. The realm has none of its pages any more.
 pub fn give_back() {
+    let Some(record) = state::load::<Record>(Path::new(RECORD)) else { return };
     let machine = Machine::here();
-    state::settle(Path::new(RECORD), |pages: u64| {
-        let wanted = number(&machine, "nr_hugepages").unwrap_or(0) + pages;
-        let done = resize(&machine, wanted);
-        let has = number(&machine, "nr_hugepages").unwrap_or(0);
-        if done.is_err() || has < wanted {
-            text::warn(
-                &format!(
-                    "the pool of huge pages has {has} pages, {} fewer than before",
-                    wanted - has
-                ),
-                &format!("`echo {wanted} >{POOL}/nr_hugepages` when Linux has more memory"),
-            );
-        }
-    });
+    let wanted = record.whole_pool(number(&machine, "nr_hugepages").unwrap_or(0));
+    let done = Record::Changing(wanted).store().and(resize(&machine, wanted));
+    let has = number(&machine, "nr_hugepages").unwrap_or(0);
+    if done.is_err() || has < wanted {
+        text::warn(
+            &format!(
+                "the pool of huge pages has {has} pages, {} fewer than before",
+                wanted.saturating_sub(has)
+            ),
+            &format!("`echo {wanted} >{POOL}/nr_hugepages` when Linux has more memory"),
+        );
+    }
+    let _ = fs::remove_file(RECORD);
 }
 
 fn resize(machine: &Machine, pages: u64) -> std::io::Result<()> {
@@ -120,6 +147,18 @@ mod tests {
         assert!(short.contains("128 pages of 2 MiB, and of the pool's 200 pages 127 are free"));
         assert!(short.contains("hugepages=128"), "{short}");
         assert!(fits(0, 0, 0).is_err());
+    }
+
+    #[test]
+    fn a_pool_is_whole_again_wherever_a_command_was_killed() {
+        let (whole, taken) = (140, 128);
+        // Before the pool shrank, while it did, after it did.
+        for has in [whole, whole - taken / 2, whole - taken] {
+            assert_eq!(Record::Changing(whole).whole_pool(has), whole);
+        }
+        assert_eq!(Record::Lacking(taken).whole_pool(whole - taken), whole);
+        // The administrator has added some while the realm was up.
+        assert_eq!(Record::Lacking(taken).whole_pool(whole - taken + 5), whole + 5);
     }
 
     #[test]
