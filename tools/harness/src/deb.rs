@@ -10,24 +10,32 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{install, paths, progress, run, setup};
+use crate::{install, parts, paths, progress, run, setup};
 
 /// Version of the packages, as of everything.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The folder that the packages are in.
-pub fn folder() -> PathBuf {
+fn folder() -> PathBuf {
     paths::target().join("deb")
 }
 
-/// Makes the packages. Returns their files.
+/// Builds, and makes the packages. Returns their files.
 pub fn deb() -> Result<Vec<PathBuf>> {
     setup::ensure()?;
-    // What an older build left would be among them.
-    let _ = fs::remove_dir_all(folder());
-    let source = folder().join(format!("crtos-{VERSION}"));
-    install::install_below(&source.join("tree/usr"))?;
+    parts::build(install::PARTS)?;
+    let packages = package(&folder())?;
+    lint(&packages)?;
+    Ok(packages)
+}
+
+/// Makes packages of what was built, in a folder that has nothing else. Returns their files.
+pub fn package(folder: &Path) -> Result<Vec<PathBuf>> {
     let _step = progress::step("make Debian packages");
+    // What an older build left would be among them.
+    let _ = fs::remove_dir_all(folder);
+    let source = folder.join(format!("crtos-{VERSION}"));
+    install::copy_built(&source.join("tree/usr"))?;
     let root = paths::root();
     install::copy(&root.join("packaging/debian"), &source.join("debian"))?;
     install::copy(&root.join("docs"), &source.join("docs"))?;
@@ -36,21 +44,23 @@ pub fn deb() -> Result<Vec<PathBuf>> {
     let mut build = Command::new("dpkg-buildpackage");
     run::quietly(build.args(["--build=binary", "--no-sign"]).current_dir(&source))?;
     fs::remove_dir_all(&source)?;
-    let mut packages: Vec<_> = fs::read_dir(folder())?
+    let mut packages: Vec<_> = fs::read_dir(folder)?
         .flatten()
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|end| end == "deb"))
         .collect();
     packages.sort();
-    lint(&packages)?;
     Ok(packages)
 }
 
-/// Debian's changelog, which names the version. Its date is that of the latest commit.
+/// Debian's changelog, which names the version. Its date is that of the latest commit, or that of
+/// the sources where they come without git.
 fn changelog() -> Result<String> {
     let mut log = Command::new("git");
     log.args(["log", "-1", "--format=%cD"]).current_dir(paths::root());
-    let date = run::output(&mut log).context("ask git for the date of the latest commit")?;
+    let mut unpacked = Command::new("date");
+    unpacked.args(["--rfc-email", "--reference"]).arg(paths::root().join("Cargo.toml"));
+    let date = run::output(&mut log).or_else(|_| run::output(&mut unpacked))?;
     let control = fs::read_to_string(paths::root().join("packaging/debian/control"))?;
     let maintainer = control.lines().find_map(|line| line.strip_prefix("Maintainer: "));
     let maintainer = maintainer.context("debian/control names no maintainer")?;

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub fn run() -> Result<u8> {
     vm_command::watch_signals()?;
     setup::ensure()?;
-    parts::build(&[], false)?;
+    parts::build(&[])?;
     let config = Config::default();
     let mut vm = Vm::boot(&config, None)?;
     vm_command::start_realm(&mut vm, &config)?;

@@ -13,7 +13,7 @@ use crate::parts::{self, Part};
 use crate::{paths, setup};
 
 /// What is installed; the module's sources rather than the module.
-const PARTS: &[Part] =
+pub const PARTS: &[Part] =
     &[Part::Kernel, Part::Inmates, Part::Shadow, Part::Crtos, Part::Bench, Part::Sources];
 /// Folders of the staging tree that are installed; the modules in it are for the tests' guests.
 const FOLDERS: &[&str] = &[
@@ -43,12 +43,12 @@ pub fn install(options: &Options) -> Result<()> {
     let below = below.with_context(|| format!("{} is not absolute", options.prefix.display()))?;
     ensure!(below != Path::new(""), "the prefix is the root; say which folder, such as /usr/local");
     setup::ensure()?;
-    install_below(&options.destdir.join(below))
+    parts::build(PARTS)?;
+    copy_built(&options.destdir.join(below))
 }
 
-/// Builds, and installs below the folder that is the prefix.
-pub fn install_below(prefix: &Path) -> Result<()> {
-    parts::build(PARTS, false)?;
+/// Copies what was built below the folder that is the prefix.
+pub fn copy_built(prefix: &Path) -> Result<()> {
     let stage = paths::stage().join("usr");
     for folder in FOLDERS {
         copy(&stage.join(folder), &prefix.join(folder))?;

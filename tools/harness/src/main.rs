@@ -59,9 +59,6 @@ enum Action {
     Setup,
     /// Build into the staging tree, target/crtos.
     Build {
-        /// Skip what does not build, with a warning.
-        #[arg(long)]
-        partial: bool,
         /// The parts to build; all if none.
         parts: Vec<parts::Part>,
     },
@@ -105,9 +102,9 @@ fn main() -> ExitCode {
 fn act(action: Action) -> Result<u8> {
     match action {
         Action::Setup => setup::setup()?,
-        Action::Build { partial, parts } => {
+        Action::Build { parts } => {
             setup::ensure()?;
-            parts::build(&parts, partial)?;
+            parts::build(&parts)?;
         }
         Action::Install(options) => install::install(&options)?,
         Action::Deb => {

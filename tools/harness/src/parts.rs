@@ -52,19 +52,13 @@ pub enum Part {
     Attacker,
 }
 
-/// Builds parts; all of them if none is named. If `partial`, one that does not
-/// build is told and left out.
-pub fn build(parts: &[Part], partial: bool) -> Result<()> {
+/// Builds parts; all of them if none is named.
+pub fn build(parts: &[Part]) -> Result<()> {
     let parts = if parts.is_empty() { Part::value_variants() } else { parts };
     make_stage()?;
-    for part in parts {
-        let result = part.build().with_context(|| format!("build the part `{}`", part.name()));
-        match result {
-            Err(error) if partial => eprintln!("x: skipped: {error:#}"),
-            result => result?,
-        }
-    }
-    Ok(())
+    parts.iter().try_for_each(|part| {
+        part.build().with_context(|| format!("build the part `{}`", part.name()))
+    })
 }
 
 impl Part {

@@ -102,7 +102,7 @@ pub fn layer() -> Result<Option<PathBuf>> {
         // The others are still of use.
         eprintln!("x: left out: {why}");
     }
-    layer::make("tests", &tree())
+    layer::of_tree("tests", &tree())
 }
 
 /// Compiles the programs of `tools/bench/` into a folder of the staging tree.

@@ -223,7 +223,7 @@ impl Vm {
         let kernel = kernels::ensure(config.kernel)?;
         let mut layers = vec![image::ensure(&config.packages)?, kernel.modules_layer()];
         layers.extend(programs::layer()?);
-        layers.extend(layer::stage()?);
+        layers.extend(layer::installed()?);
         Ok((kernel, layers, parts::agent()?))
     }
 

@@ -142,8 +142,7 @@ pub fn vm(options: Options) -> Result<u8> {
     if !options.no_build && disk.is_none() {
         // The module is built for those that are there.
         kernels::ensure(options.kernel)?;
-        // Linux alone needs none of the parts.
-        parts::build(&[], no_realm)?;
+        parts::build(&[])?;
     }
     let limit = options.timeout.map(Duration::try_from_secs_f64).transpose();
     let limit = limit.context("the timeout")?;

@@ -174,7 +174,7 @@ pub fn bench(options: &Options) -> Result<u8> {
     }
     setup::ensure()?;
     if !options.no_build {
-        parts::build(&[], false)?;
+        parts::build(&[])?;
     }
     match &options.action {
         Some(Action::Gate { update }) => return gate(*update),

@@ -153,7 +153,7 @@ fn in_guests(selection: &Selection, options: &Options, report: &Report) -> Resul
             kernels::ensure(*flavour)?;
         }
         let start = Instant::now();
-        parts::build(&[], false)?;
+        parts::build(&[])?;
         report.note("build", start.elapsed());
     }
     if interrupted().load(Ordering::Relaxed) {
