@@ -262,7 +262,7 @@ mod tests {
             apic_ids: vec![4, 6],
             private_size: 32 << 20,
             shared_size: 64 << 20,
-            doorbell_vector: 0xf0,
+            doorbell_vector: 0xc0,
             tsc_khz: 2_400_000,
             has_channel: true,
             links: 0x20,
