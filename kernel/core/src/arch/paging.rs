@@ -112,9 +112,18 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
 /// Held while a page is mapped in the kernel's half.
 static IN_KERNEL: SpinLock<()> = SpinLock::new(());
 
-/// Maps a page of a kernel stack. In thread context or at boot.
-pub fn map_stack_page(address: u64, frame: Frame) -> Result<(), NoFrames> {
-    map_kernel_page(address, Entry::new(frame, DATA))
+/// Makes a page of a kernel stack present, if it is not, by a frame of `allocate`. In thread
+/// context or at boot.
+pub fn map_stack_page(
+    address: u64,
+    allocate: impl FnOnce() -> Option<Frame>,
+) -> Result<(), NoFrames> {
+    let _held = IN_KERNEL.lock();
+    let slot = kernel_slot(address)?;
+    if !load(slot).is_present() {
+        store(slot, Entry::new(allocate().ok_or(NoFrames)?, DATA));
+    }
+    Ok(())
 }
 
 /// Maps a page of registers of a device that the cell may have, for ever, and returns where that
@@ -130,6 +139,12 @@ pub fn map_registers(frame: Frame) -> Option<*mut u32> {
 
 fn map_kernel_page(address: u64, entry: Entry) -> Result<(), NoFrames> {
     let _held = IN_KERNEL.lock();
+    store(kernel_slot(address)?, entry);
+    Ok(())
+}
+
+/// The entry for the page at `address` in the kernel's half; [`IN_KERNEL`] is held.
+fn kernel_slot(address: u64) -> Result<&'static AtomicU64, NoFrames> {
     let mut at = tlb::kernel_root();
     for level in (1..4).rev() {
         let slot = &table(at)[index(address, level)];
@@ -138,8 +153,7 @@ fn map_kernel_page(address: u64, entry: Entry) -> Result<(), NoFrames> {
         }
         at = load(slot).frame();
     }
-    store(&table(at)[index(address, 0)], entry);
-    Ok(())
+    Ok(&table(at)[index(address, 0)])
 }
 
 /// The root that this CPU uses.
@@ -166,7 +180,7 @@ impl Steps {
 
     /// All that one section may do.
     pub const fn of_section() -> Self {
-        Self(60)
+        Self(40)
     }
 
     /// Takes some, if there are any left.

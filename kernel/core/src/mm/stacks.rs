@@ -3,31 +3,33 @@
 //! thread of that number; since the lowest free number is taken first, there are as many as there
 //! were threads at a time.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use super::frames::PRIVATE;
 use super::layout::{STACK_SIZE, stack_top};
 use crate::arch::paging::{NoFrames, map_stack_page};
-use crate::sync::SpinLock;
 use crate::task::MAX_THREADS;
 use crtos_vm::{FRAME_SIZE, FrameSize};
 
-static MAPPED: SpinLock<[u64; MAX_THREADS.div_ceil(64)]> =
-    SpinLock::new([0; MAX_THREADS.div_ceil(64)]);
+/// A bit for each number whose stack is present.
+static PRESENT: [AtomicU64; MAX_THREADS.div_ceil(64)] =
+    [const { AtomicU64::new(0) }; MAX_THREADS.div_ceil(64)];
 
-/// Makes the stack of number `thread` present and returns its top.
+/// Makes the stack of number `thread`, which the caller has, present and returns its top. In thread
+/// context or at boot; preemptible between pages.
 pub fn make(thread: u16) -> Result<u64, NoFrames> {
     let top = stack_top(thread);
-    let (word, bit) = (usize::from(thread) / 64, 1 << (thread % 64));
-    let mut mapped = MAPPED.lock();
-    if mapped[word] & bit == 0 {
-        // Enough for the stack and the tables on the way, so that nothing fails half-way.
+    let (word, bit) = (&PRESENT[usize::from(thread) / 64], 1 << (thread % 64));
+    if word.load(Ordering::Relaxed) & bit == 0 {
+        // Enough for the stack and the tables on the way. Where others take that meanwhile, the
+        // pages that are there wait for the next thread of that number.
         if PRIVATE.usage().1 < STACK_SIZE / FRAME_SIZE + 4 {
             return Err(NoFrames);
         }
         for address in (top - STACK_SIZE..top).step_by(FRAME_SIZE as usize) {
-            let frame = PRIVATE.allocate(FrameSize::Small).ok_or(NoFrames)?;
-            map_stack_page(address, frame)?;
+            map_stack_page(address, || PRIVATE.allocate(FrameSize::Small))?;
         }
-        mapped[word] |= bit;
+        word.fetch_or(bit, Ordering::Relaxed);
     }
     Ok(top)
 }

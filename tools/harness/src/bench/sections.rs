@@ -34,9 +34,10 @@ const REALM_PATIENCE: Duration = Duration::from_secs(120);
 const SECONDS: u64 = 60;
 /// The CPUs of the realms that are measured.
 const REALMS: &[&str] = &["3", "2,3"];
-/// Debian's programs that run beside those of `tests/abi`, and how many CPUs they need.
+/// What has some of these programs.
 const PACKAGES: &[&str] = &["rt-tests"];
-const RT_TESTS: &[(usize, &str)] = &[
+/// Programs that run beside those of `tests/abi`, and how many CPUs they need.
+const FURTHER: &[(usize, &str)] = &[
     (1, "cyclictest -q -m -p 90 -t 4 -i 1000 -d 100 -l 300"),
     (1, "cyclictest -q -m -S -p 90 -i 1000 -l 300"),
     (1, "hackbench -p -g 2 -f 5 -l 20"),
@@ -47,6 +48,7 @@ const RT_TESTS: &[(usize, &str)] = &[
     (1, "sigwaittest -q -p 80 -i 1000 -l 100"),
     (1, "signaltest -q -p 80 -t 2 -l 200"),
     (1, "pmqtest -q -p 80 -i 1000 -l 100"),
+    (1, "/usr/lib/crtos-tests/programs/neighbour fork all"),
 ];
 
 /// The list of places in the kernel's file, and the plugin's letters for its kinds.
@@ -186,7 +188,7 @@ fn observe(places: &Places, plugin: &Path, cpus: &str, only: &str) -> Result<Sec
         ..Config::default()
     };
     let mut vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
-    let up = format!("modprobe crtos && crtos up --cpus {cpus} --memory 512M");
+    let up = format!("modprobe crtos && crtos up --cpus {cpus} --memory 768M");
     let (outcome, text) = vm.capture(&up, REALM_PATIENCE)?;
     if outcome != Outcome::Exit(0) {
         bail!("the realm does not start, {}\n{text}\n{}", outcome.explain(), vm.console_tail());
@@ -195,8 +197,8 @@ fn observe(places: &Places, plugin: &Path, cpus: &str, only: &str) -> Result<Sec
     note(&mut seen, &table, "start of the realm")?;
     let abi = programs::alone()?.into_iter().map(|name| format!("{}/{name}", programs::ABI));
     let count = number(cpus);
-    let rt_tests = RT_TESTS.iter().filter(|(needed, _)| *needed <= count);
-    let commands = abi.chain(rt_tests.map(|(_, command)| (*command).to_owned()));
+    let further = FURTHER.iter().filter(|(needed, _)| *needed <= count);
+    let commands = abi.chain(further.map(|(_, command)| (*command).to_owned()));
     for command in commands.filter(|command| command.contains(only)) {
         let name = command.rsplit_once('/').map_or(&*command, |(_, name)| name);
         let _step = progress::step(format!("{name} in the realm on CPUs {cpus}"));

@@ -21,9 +21,9 @@ use crtos_vm::{
 /// Most pages taken out of the tables at a time.
 const BATCH: usize = 32;
 /// Most of them that are taken with interrupts off.
-const STEP: usize = 6;
+const STEP: usize = 4;
 /// The same where their rights change, which takes longer.
-const RIGHTS_STEP: usize = 5;
+const RIGHTS_STEP: usize = 4;
 
 impl AddressSpace {
     /// Maps; returns the address.
