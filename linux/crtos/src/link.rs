@@ -39,6 +39,7 @@ Examples:
   crtos cell create left --cpus 2 --link plant
   crtos cell create right --cpus 3 --link plant:2
   crtos link list
+  crtos cell destroy left && crtos cell destroy right
   crtos link destroy plant
 
 Exit status: 0 done; 1 refused or failed; 2 usage.")]
