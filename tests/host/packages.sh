@@ -43,6 +43,7 @@ for file in /usr/share/man/man1/crtos-up.1.gz /usr/share/man/man5/realm.toml.5.g
 	/usr/share/doc/crtos/install.md /usr/share/doc/crtos/examples/realm.toml; do
 	[ -e $file ] || fail "no $file"
 done
+find /usr/share/doc/crtos -name '*.md.gz' | grep . && fail 'links of pages lead nowhere'
 bash -n /usr/share/bash-completion/completions/crtos || fail 'completion'
 
 # The example is a configuration.
