@@ -15,19 +15,11 @@ trap 'rm -rf "$dir"' EXIT
 mapfile -t packages <"$dir/list"
 [ ${#packages[@]} = 3 ] || fail "these packages: ${packages[*]}"
 
-cat >"$dir/inside" <<'END'
+cat tests/host/common/everything.sh - >"$dir/inside" <<'END'
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 mount -t proc proc /proc
-# Files, users and groups, without what logs and caches hold, DKMS's key, and copies of files that
-# tools make when they change them.
-everything() {
-	find / -xdev ! -path '/var/log/*' ! -path '/var/cache/*' ! -path '/var/lib/dpkg/*' \
-		! -path '/var/lib/dkms/mok.*' ! -path '/tmp/*' ! -path '/run/*' ! -path '/etc/*-' | sort
-	getent passwd
-	getent group
-}
 # Without packages, the command finds the other parts from where it is itself.
 /opt/crtos/sbin/crtos version >/tmp/out
 grep -q 'real-time kernel.* /opt/crtos/lib/crtos/kernel.elf *fits' /tmp/out ||
@@ -51,6 +43,7 @@ for file in /usr/share/man/man1/crtos-up.1.gz /usr/share/man/man5/realm.toml.5.g
 	/usr/share/doc/crtos/install.md /usr/share/doc/crtos/examples/realm.toml; do
 	[ -e $file ] || fail "no $file"
 done
+find /usr/share/doc/crtos -name '*.md.gz' | grep . && fail 'links of pages lead nowhere'
 bash -n /usr/share/bash-completion/completions/crtos || fail 'completion'
 
 # The example is a configuration.

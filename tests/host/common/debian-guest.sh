@@ -3,6 +3,8 @@
 # The steps of debian.sh, inside the guest. The commands are those of docs/install.md.
 set -u
 share=/mnt/share
+# shellcheck source=tests/host/common/everything.sh
+. "$share/everything.sh"
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 
@@ -52,17 +54,6 @@ errors() {
 	journalctl --boot --priority err --no-pager --quiet --output cat | sed 's/[0-9]\+/N/g' | sort -u
 }
 journal() { errors | grep -vxFf /root/errors && fail 'the journal'; }
-
-# Files, users and groups, without what logs and caches hold, what belongs to DKMS, to systemd and
-# to the tests, and copies of files that tools make when they change them.
-everything() {
-	find / -xdev \( -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -path /tmp \
-		-o -path /root -o -path /mnt -o -path /var/tmp -o -path '/etc/*-' \
-		-o -path /var/lib/systemd -o -path '/var/lib/dkms/mok.*' \
-		-o -path /var/lib/apt \) -prune -o -print | sort
-	getent passwd
-	getent group
-}
 
 # version: that of the module that is loaded.
 version() { cat /sys/module/crtos/version; }
