@@ -143,7 +143,8 @@ fn copy_sources(sources: &[Source], folder: &Path) -> Result<()> {
     if folder.exists() {
         for (name, _) in read_sources(folder, Path::new(""))? {
             let is_source = name.extension().is_some_and(|e| e == "c" || e == "h");
-            let is_made = name.to_string_lossy().ends_with(".mod.c");
+            let text = name.to_string_lossy();
+            let is_made = text.ends_with(".mod.c") || text.starts_with("unit-");
             if is_source && !is_made && !sources.iter().any(|(source, _)| *source == name) {
                 fs::remove_file(folder.join(name))?;
             }
