@@ -35,8 +35,8 @@ use crate::{
     text,
 };
 
-/// Vector on which a cell's doorbell arrives. A higher one goes first: a cell's timer and devices do
-/// not wait for what Linux wants.
+/// Vector on which a cell's doorbell arrives. Higher ones go first: those of a cell's timer and of
+/// its devices, so that these do not wait for what Linux wants.
 const DOORBELL_VECTOR: u32 = 0xc0;
 /// Bytes that are copied into a cell by one call, so that Ctrl-C is seen in between.
 const LOAD_CHUNK: usize = 1 << 20;
