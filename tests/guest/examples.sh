@@ -110,8 +110,8 @@ all < <(shown down | tail -n 1)
 all < <(page man7/crtos.7)
 all < <(page man5/realm.toml.5)
 
-mapfile -t readme < <(zcat -f /usr/share/doc/crtos/README.md.gz |
-	awk '/^    crtos check/ { on = 1 } on && /^$/ { exit } on' | plain)
+mapfile -t readme < <(
+	awk '/^    crtos check/ { on = 1 } on && /^$/ { exit } on' /usr/share/doc/crtos/README.md | plain)
 for line in "${readme[@]}"; do
 	case $line in *PID*)
 		crtos run ./control &
