@@ -22,6 +22,7 @@ const PACKAGES: &[&str] = &[
     "libc6-dev",
     "libelf1",
     "lintian",
+    "lz4",
     "make",
     "mmdebstrap",
     "pahole",

@@ -67,6 +67,8 @@ fn decompressor(payload: &[u8]) -> Result<&'static str> {
     Ok(match payload {
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => "xz",
         [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd",
+        // Its older frames, as of Debian's kernels for clouds.
+        [0x02, 0x21, 0x4c, 0x18, ..] => "lz4",
         _ => bail!("it is compressed in an unknown way"),
     })
 }
@@ -94,5 +96,6 @@ mod tests {
         image[PAYLOAD..PAYLOAD + 8].fill(0);
         assert_eq!(payload(&image), None);
         assert!(decompressor(b"MZ").is_err());
+        assert_eq!(decompressor(b"\x02\x21\x4c\x18rest").unwrap(), "lz4");
     }
 }
