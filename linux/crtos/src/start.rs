@@ -23,7 +23,7 @@ use crtos_abi::{
 use crate::{
     code::Code,
     cpulist::CpuList,
-    device::Device,
+    device::{Device, Refusal},
     failure::{Failure, Result},
     install,
     kvm::Kvm,
@@ -236,7 +236,8 @@ pub fn create(
 
     step("launching the hypervisor");
     let mut launched = device.enable(launch);
-    if launched.is_err() && kvm.give_way(machine) {
+    let has_other = |refusal: &Refusal| refusal.code == Code::OtherHypervisor;
+    if launched.as_ref().is_err_and(has_other) && kvm.give_way(machine) {
         launched = device.enable(launch);
     }
     launched.map_err(|refusal| refusal.asked(asked))?;
