@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Linux starts another kernel (kexec) under a realm with a program that is not locked: both end, the
-# hypervisor leaves, and the other kernel has the whole machine, as after such a start without crtos.
+# Linux starts another kernel (kexec) under a realm that is not locked, with a program: both end,
+# the hypervisor leaves, and the other kernel has the whole machine, as it has without crtos.
 # tier: full
 # timeout: 900
 set -u
