@@ -223,14 +223,14 @@ static int locked_configure(struct crtos_file *file, unsigned int command, unsig
 	return result;
 }
 
-static int locked_spawn(struct crtos_file *file, struct inode *inode, void __user *user)
+static int locked_spawn(struct crtos_file *file, const struct path *path, void __user *user)
 {
 	int result;
 
 	clear_reason(file);
 	if (mutex_lock_killable(&file->lock))
 		return -EINTR;
-	result = crtos_spawn(file, inode, user);
+	result = crtos_spawn(file, path, user);
 	mutex_unlock(&file->lock);
 	return result;
 }
@@ -274,7 +274,7 @@ static long crtos_ioctl(struct file *file, unsigned int command, unsigned long a
 	case CRTOS_IOC_THREAD:
 		return crtos_thread_create(crtos_file, argument);
 	case CRTOS_IOC_SPAWN:
-		return locked_spawn(crtos_file, file_inode(file), user);
+		return locked_spawn(crtos_file, &file->f_path, user);
 	case CRTOS_IOC_REOPEN:
 		return reopen(file, argument);
 	case CRTOS_IOC_INFO:

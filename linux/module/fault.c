@@ -117,7 +117,7 @@ static vm_fault_t record(struct crtos_process *process, u64 address, struct page
 
 static void unmap_page(struct crtos_process *process, struct vm_fault *vmf)
 {
-	unmap_mapping_range(process->inode->i_mapping, (loff_t)vmf->pgoff << PAGE_SHIFT,
+	unmap_mapping_range(crtos_process_mapping(process), (loff_t)vmf->pgoff << PAGE_SHIFT,
 			    PAGE_SIZE, 1);
 }
 

@@ -37,7 +37,7 @@ static void free_process(struct kref *ref)
 	crtos_kept_free(process);
 	mmdrop(process->mm);
 	put_pid(process->pid);
-	iput(process->inode);
+	path_put(&process->path);
 	kfree(process);
 }
 
@@ -237,7 +237,7 @@ again:
 	return number;
 }
 
-static struct crtos_process *new_process(struct inode *inode)
+static struct crtos_process *new_process(const struct path *path)
 {
 	struct crtos_process *process = kzalloc(sizeof(*process), GFP_KERNEL);
 
@@ -255,8 +255,8 @@ static struct crtos_process *new_process(struct inode *inode)
 	process->mm = current->mm;
 	mmgrab(process->mm);
 	process->pid = get_task_pid(current, PIDTYPE_TGID);
-	process->inode = inode;
-	ihold(inode);
+	process->path = *path;
+	path_get(path);
 	return process;
 }
 
@@ -296,7 +296,7 @@ static struct crtos_process *find_parent(struct crtos_realm *realm, u32 parent, 
 }
 
 /* The caller holds file->lock and realm_lock. */
-static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn *spawned)
+static int spawn(struct crtos_file *file, const struct path *path, struct crtos_spawn *spawned)
 {
 	struct crtos_realm *realm = crtos_realm_get();
 	struct crtos_process *process, *parent = NULL;
@@ -312,7 +312,7 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 		return crtos_refuse(file, -EINVAL, "[bad-call] the first thread of a process asks for one");
 	if (spawned->parent && !parent)
 		return crtos_refuse(file, -EINVAL, "[bad-call] that is not a thread of the caller's parent");
-	process = new_process(inode);
+	process = new_process(path);
 	if (process && parent && crtos_kept_copy(process, parent)) {
 		crtos_process_put(process);
 		process = NULL;
@@ -340,13 +340,14 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 /**
  * crtos_spawn() - CRTOS_IOC_SPAWN: make a file a process of the realm
  * @file: the file
- * @inode: the device's, whose address space the process's mappings are in
+ * @path: by which the device was opened
  * @user: what is asked for, and where the answer goes
  *
  * Context: Under file->lock; may sleep.
  * Return: 0 or a negative error, with its reason.
  */
-int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user)
+int crtos_spawn(struct crtos_file *file, const struct path *path,
+		struct crtos_spawn __user *user)
 {
 	struct crtos_spawn spawned;
 	int error;
@@ -357,7 +358,7 @@ int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn
 		return crtos_refuse(file, -EBUSY,
 				    "[bad-call] this file has a process already: open the device again");
 	crtos_realm_lock();
-	error = spawn(file, inode, &spawned);
+	error = spawn(file, path, &spawned);
 	crtos_realm_unlock();
 	/* Its parent, which waits for it, hears of what is lost meanwhile. */
 	if (!error && crtos_kept_watch(file->process)) {

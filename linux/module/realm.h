@@ -4,10 +4,12 @@
 #define CRTOS_REALM_H
 
 #include <linux/bitmap.h>
+#include <linux/fs.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
+#include <linux/path.h>
 #include <linux/sched.h>
 #include <linux/uidgid.h>
 #include <linux/wait.h>
@@ -97,7 +99,7 @@ struct crtos_process {
 	u32 number;
 	struct mm_struct *mm;		/* whose shadow; compared, never used */
 	struct pid *pid;
-	struct inode *inode;		/* whose address space the mappings are in */
+	struct path path;		/* of the device, with the file system that has it */
 	atomic_t calls;			/* ioctls in progress; see crtos_process_enter() */
 	atomic_t mappings;		/* VMAs */
 	bool over;			/* no call or mapping begins any more; read anywhere */
@@ -162,7 +164,8 @@ void crtos_wish_drop(u16 function);
 int crtos_wish_end(struct crtos_file *file, u16 function, const char *name);
 
 /* process.c */
-int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user);
+int crtos_spawn(struct crtos_file *file, const struct path *path,
+		struct crtos_spawn __user *user);
 struct crtos_process *crtos_file_process(struct crtos_file *file);
 bool crtos_process_enter(struct crtos_process *process);
 void crtos_process_leave(struct crtos_process *process);
@@ -170,6 +173,12 @@ void crtos_process_end(struct crtos_process *process);
 void crtos_process_over(struct crtos_process *process);
 void crtos_process_look(struct crtos_process *process);
 void crtos_process_put(struct crtos_process *process);
+
+/* Where the mappings of a process are. */
+static inline struct address_space *crtos_process_mapping(const struct crtos_process *process)
+{
+	return d_inode(process->path.dentry)->i_mapping;
+}
 
 /* thread.c */
 struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent,

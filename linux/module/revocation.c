@@ -101,7 +101,7 @@ static void collect_pages(struct crtos_process *process, struct pinned_revocatio
 static void unmap(struct crtos_process *process, u64 start, u64 length)
 {
 	if (atomic_read(&process->mappings))
-		unmap_mapping_range(process->inode->i_mapping,
+		unmap_mapping_range(crtos_process_mapping(process),
 				    (loff_t)process->number << 47 | start, length, 1);
 }
 

@@ -143,6 +143,33 @@ END
 	wait
 done
 
+# An engine makes a device node of the container's own, on a file system that goes with it, while a
+# page of the program is still in a pipe.
+cat >page.py <<'END'
+import ctypes, mmap
+libc = ctypes.CDLL(None, use_errno=True)
+page = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+page.write(b'x' * 4096)
+class Range(ctypes.Structure):
+    _fields_ = [('start', ctypes.c_void_p), ('length', ctypes.c_size_t)]
+start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+done = libc.vmsplice(1, ctypes.byref(Range(start, 4096)), ctypes.c_ulong(1), 0)
+assert done == 4096, ctypes.get_errno()
+END
+node="c $(stat -c '0x%t 0x%T' /dev/crtos)"
+mkdir devices
+own_node() {
+	unshare --mount sh -c "mount -t tmpfs box devices && mknod devices/crtos $node &&
+		mount --bind devices/crtos /dev/crtos && umount -l devices && exec \"\$@\"" sh "$@"
+}
+own_node crtos run -- python3 page.py | {
+	await '[ -z "$(crtos ps --json | gojq -r ".[].pid")" ]' 300
+	sleep 2
+	cat
+} >page
+[ "$(cat page)" = "$(printf '%4096s' '' | tr ' ' x)" ] || fail 'a page in a pipe'
+[ "$(own_node crtos run -- echo there)" = there ] || fail 'a node of its own'
+
 # The device is needed, and gives no more than it does outside.
 bwrap --ro-bind / / --dev /dev crtos run -- true 2>err && fail 'without the device'
 grep -q 'crtos explain' err || { fail 'without the device'; cat err; }
