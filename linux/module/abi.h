@@ -554,6 +554,8 @@
 
 #define CRTOS_IOC_REOPEN 50980
 
+#define CRTOS_IOC_COPY 1075365669
+
 #define CRTOS_CELL_FORCE 2147483648
 
 #define CRTOS_CREATE_REALM 1
@@ -1132,6 +1134,12 @@ struct crtos_remote {
 	u32 op;
 	u32 nr;
 	u64 args[6];
+};
+
+struct crtos_copy_range {
+	u64 to;
+	u64 from;
+	u64 length;
 };
 
 #endif  /* CRTOS_ABI_H */

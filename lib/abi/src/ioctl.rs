@@ -131,6 +131,9 @@ pub const IOC_SIGNAL: u32 = 0x4030_c723;
 /// Open the device once more, for a shadow, which may have no right to do that by name (any more);
 /// the argument is 0 or O_CLOEXEC. Returns the descriptor.
 pub const IOC_REOPEN: u32 = 0x0000_c724;
+/// Copy memory of the caller; argument [`CopyRange`]. EFAULT if not all of it is there, or may be
+/// written to. What process_vm_readv(2) would do, which a container may forbid.
+pub const IOC_COPY: u32 = 0x4018_c725;
 
 /// Or-ed to the argument of [`IOC_CELL_DESTROY`].
 pub const CELL_FORCE: u32 = 0x8000_0000;
@@ -394,4 +397,16 @@ pub struct Remote {
     pub nr: u32,
     /// Out: arguments of the operation or the system call.
     pub args: [u64; 6],
+}
+
+/// Argument of [`IOC_COPY`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CopyRange {
+    /// Address to which the bytes go.
+    pub to: u64,
+    /// Address from which they come.
+    pub from: u64,
+    /// Bytes.
+    pub length: u64,
 }

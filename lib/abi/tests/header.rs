@@ -19,7 +19,7 @@ fn generate() -> String {
         export: cbindgen::ExportConfig {
             prefix: Some("crtos_".into()),
             include: ["ImageHeader", "LaunchInfo", "CellConfig", "Region", "Report", "Channel", "Startup", "BootInfo",
-                "CreateCell", "CellDevice", "CellInterface", "CellEthernet", "LinkHeader", "LinkPeer", "Link", "LinkJoin", "DeviceConfig", "LoadCell", "StartCell", "Info", "Transfer", "Reason", "Spawn", "Remote"]
+                "CreateCell", "CellDevice", "CellInterface", "CellEthernet", "LinkHeader", "LinkPeer", "Link", "LinkJoin", "DeviceConfig", "LoadCell", "StartCell", "Info", "Transfer", "Reason", "Spawn", "Remote", "CopyRange"]
                 .map(String::from).to_vec(),
             ..Default::default()
         },

@@ -52,6 +52,7 @@ fn ioctl_numbers() {
     );
     assert_eq!(IOC_SIGNAL, ioc(WRITE, 0x23, size_of::<[u64; 6]>()));
     assert_eq!(IOC_REOPEN, ioc(NONE, 0x24, 0));
+    assert_eq!(IOC_COPY, ioc(WRITE, 0x25, size_of::<CopyRange>()));
 }
 
 /// As decision 0058 has it: a number that changes here leaves realms of other versions up.

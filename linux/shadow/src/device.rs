@@ -2,7 +2,8 @@
 //! What a shadow asks of `/dev/crtos` ([`crtos_abi::ioctl`]).
 
 use crtos_abi::ioctl::{
-    IOC_REASON, IOC_REMOTE, IOC_REOPEN, IOC_SIGNAL, IOC_SPAWN, IOC_THREAD, Reason, Remote, Spawn,
+    CopyRange, IOC_COPY, IOC_REASON, IOC_REMOTE, IOC_REOPEN, IOC_SIGNAL, IOC_SPAWN, IOC_THREAD,
+    Reason, Remote, Spawn,
 };
 use crtos_channel::{Heritage, Slot};
 use linux_raw_sys::general as linux;
@@ -64,6 +65,16 @@ pub fn exchange(remote: &mut Remote) -> Result<(), Errno> {
 pub fn forward(info: &linux::siginfo) {
     // SAFETY: the argument of this request is the start of a `siginfo`, which the device reads.
     let _ = unsafe { ioctl(own::device(), IOC_SIGNAL, &raw const *info as u64) };
+}
+
+/// Copies memory of this process. EFAULT if not all of it is there.
+///
+/// # Safety
+/// What is written is memory of the program, or memory that the caller holds exclusively.
+pub unsafe fn copy(range: &CopyRange) -> Result<(), Errno> {
+    // SAFETY: the argument of this request is a `CopyRange`; the caller ensures that what it names
+    // may be written.
+    unsafe { ioctl(own::device(), IOC_COPY, &raw const *range as u64) }.map(drop)
 }
 
 /// Maps the memory of `process` at addresses `start..end`, in place of whatever is there.

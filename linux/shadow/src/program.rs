@@ -27,11 +27,10 @@ use core::{ffi::CStr, slice};
 use crtos_abi::{
     UserAddr,
     channel::{MIRRORS_END, MIRRORS_START, SHADOW_END, SHADOW_START},
-    ids::Pid,
+    ioctl::CopyRange,
 };
-use linux_raw_sys::general as linux;
 
-use crate::sys::{self, Errno, process::pid};
+use crate::{device, sys::Errno};
 
 /// What the shadow does with memory of the program at an address that the program gave. There may
 /// be nothing, or memory of the shadow.
@@ -69,7 +68,10 @@ impl Memory for UserAddr {
     }
 
     fn read(self, to: &mut [u8]) -> Result<(), Errno> {
-        read_process(pid(), self.get(), to)
+        let range =
+            CopyRange { to: to.as_mut_ptr() as u64, from: self.get(), length: to.len() as u64 };
+        // SAFETY: the device writes to the slice alone.
+        unsafe { device::copy(&range) }
     }
 
     fn read_word(self) -> Result<u64, Errno> {
@@ -92,35 +94,13 @@ impl Memory for UserAddr {
     fn write(self, bytes: &[u8]) -> Result<(), Errno> {
         let length = bytes.len() as u64;
         let to = self.for_writing(length)?;
-        // SAFETY: Linux reads the bytes, and writes to memory of the program.
-        unsafe { copy(linux::__NR_process_vm_writev, pid(), bytes.as_ptr() as u64, to, length) }
+        // SAFETY: the device reads the bytes, and writes to memory of the program.
+        unsafe { device::copy(&CopyRange { to, from: bytes.as_ptr() as u64, length }) }
     }
 
     fn copy_from(self, from: Self, length: u64) -> Result<(), Errno> {
         let to = self.for_writing(length)?;
-        // SAFETY: Linux writes to memory of the program.
-        unsafe { copy(linux::__NR_process_vm_readv, pid(), to, from.get(), length) }
+        // SAFETY: the device writes to memory of the program.
+        unsafe { device::copy(&CopyRange { to, from: from.get(), length }) }
     }
-}
-
-/// Fills `to` from address `from` of `process` (process_vm_readv(2)). EFAULT if not all of it is
-/// there, ESRCH if the process has no memory any more.
-pub fn read_process(process: Pid, from: u64, to: &mut [u8]) -> Result<(), Errno> {
-    let (own, length) = (to.as_mut_ptr() as u64, to.len() as u64);
-    // SAFETY: Linux writes to the slice alone.
-    unsafe { copy(linux::__NR_process_vm_readv, process, own, from, length) }
-}
-
-/// Copies `length` bytes between address `own` of this process and address `other` of `process`, by
-/// system call `nr`: process_vm_readv(2) to `own`, process_vm_writev(2) to `other`.
-///
-/// # Safety
-/// What is written is memory of the program, or memory that the caller holds exclusively.
-unsafe fn copy(nr: u32, process: Pid, own: u64, other: u64, length: u64) -> Result<(), Errno> {
-    let range = |address: u64| linux::iovec { iov_base: address as *mut _, iov_len: length };
-    let (local, remote) = (range(own), range(other));
-    let args = [process.get().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
-    // SAFETY: Linux reads the two structures; the caller ensures that it may write.
-    let copied = unsafe { sys::call(nr, args) }?;
-    if copied == length { Ok(()) } else { Err(Errno::EFAULT) }
 }

@@ -5,7 +5,6 @@ use crtos_abi::ids::{Pid, Tid};
 use linux_raw_sys::general as linux;
 
 use super::{Errno, call};
-use crate::program;
 
 /// Returns the soft and the hard limit of a resource (`RLIMIT_*`); no limit if Linux does not know
 /// the resource.
@@ -64,12 +63,19 @@ pub fn wait_for(child: Pid) {
     while wait() == Err(Errno::EINTR) {}
 }
 
-/// Tells whether process `child`, a copy of this one, has no memory any more: it has ended, whether
-/// or not somebody has waited for it.
+/// Tells whether process `child`, which this one has made, has ended, whether or not somebody has
+/// waited for it. One whose parent is another process has ended when that has waited for it.
 pub fn has_ended(child: Pid) -> bool {
-    // A copy has its variables at the same addresses.
-    let (mut own, other) = (0_u8, 0_u8);
-    let read =
-        program::read_process(child, &raw const other as u64, core::slice::from_mut(&mut own));
-    read == Err(Errno::ESRCH)
+    let number = child.get().into();
+    // A `siginfo`, which begins with the number of a signal: none if the child has not ended.
+    let mut info = [0_u32; size_of::<linux::siginfo>() / 4];
+    let flags = linux::WEXITED | linux::WNOHANG | linux::WNOWAIT | linux::__WALL;
+    let args = [linux::P_PID.into(), number, &raw mut info as u64, flags.into(), 0];
+    // SAFETY: Linux writes to the structure.
+    if unsafe { call(linux::__NR_waitid, args) }.is_ok() {
+        return info[0] != 0;
+    }
+    // SAFETY: a signal of the number 0 is none.
+    let there = unsafe { call(linux::__NR_kill, [number, 0]) };
+    there == Err(Errno::ESRCH)
 }
