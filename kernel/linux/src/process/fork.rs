@@ -49,7 +49,7 @@ use crate::{
         lapse, spares,
         speculation::Speculation,
         start::{self, Beginning, Birth},
-        threads, user_limits,
+        threads,
     },
     remote::{self, end},
     signal, timers,
@@ -307,10 +307,10 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     let parent = fork.parent.user().ok_or(AdoptError::NoParent)?;
     let wanted = &fork.wanted;
     let space = &user.process.space;
-    let cpus = user_limits::inherited_cpus(&user.process, fork.parent.affinity());
+    let cpus = user.process.inherited_cpus(fork.parent.affinity());
     task::current().set_affinity(cpus);
     if let Some(scheduling) = fork.parent.scheduling().of_child() {
-        task::current().set_scheduling(user_limits::inherited(&user.process, scheduling));
+        task::current().set_scheduling(user.process.inherited_scheduling(scheduling));
     }
     if !wanted.has(linux::CLONE_VM) {
         space.copy_from(&parent.process.space)?;

@@ -43,6 +43,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::ids::{Pid, PidNamespace, ProcessNumber};
 use crtos_channel::{Notices, OwnedSlot};
+use crtos_sched::CpuSet;
 use crtos_syscalls::choices::Strict;
 use spin::Once;
 
@@ -50,7 +51,7 @@ use crtos_core::{
     cpu_numbers::Chosen,
     mm::space::AddressSpace,
     sync::SpinLock,
-    task::{Mutex, Thread, WaitQueue},
+    task::{Mutex, Scheduling, Thread, WaitQueue},
 };
 
 use crate::{
@@ -185,6 +186,16 @@ impl Process {
             departed: AtomicBool::new(false),
             departure: WaitQueue::new(),
         }
+    }
+
+    /// The CPUs of a thread of it that inherits these.
+    pub fn inherited_cpus(&self, cpus: CpuSet) -> CpuSet {
+        self.limits.map_or(cpus, |limits| limits.inherited_cpus(cpus))
+    }
+
+    /// The scheduling of a thread of it that inherits this.
+    pub fn inherited_scheduling(&self, scheduling: Scheduling) -> Scheduling {
+        self.limits.map_or(scheduling, |limits| limits.inherited(scheduling))
     }
 
     /// Its pid namespace, and its id in that.

@@ -10,7 +10,7 @@ use crtos_core::{
 
 use crate::{
     abi::{Errno, linux_result},
-    process::{ThreadExt as _, user_limits},
+    process::ThreadExt as _,
     remote,
 };
 
@@ -64,8 +64,8 @@ pub fn inherit() -> Result<(), Errno> {
         && let Ok(scheduling) = scheduling(&found)
     {
         let current = task::current();
-        let limits = current.user().map(|user| &*user.process);
-        let permitted = limits.map_or(scheduling, |of| user_limits::inherited(of, scheduling));
+        let process = current.user().map(|user| &*user.process);
+        let permitted = process.map_or(scheduling, |of| of.inherited_scheduling(scheduling));
         current.set_scheduling(permitted);
         prepare(&current);
     }

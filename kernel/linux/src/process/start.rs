@@ -12,9 +12,7 @@ use crtos_core::{
     task::{self, PortPermissions, Scheduling, Spawn},
 };
 
-use super::{
-    Linux, ThreadExt as _, UserThread, clone::Wanted, end_if_due, fork::Fork, threads, user_limits,
-};
+use super::{Linux, ThreadExt as _, UserThread, clone::Wanted, end_if_due, fork::Fork, threads};
 use crate::{abi::Errno, futex, remote::slots, signal};
 
 use linux_raw_sys::general as linux;
@@ -104,10 +102,10 @@ pub fn begin(
     let what = Spawn {
         name: "program",
         trace_id: Some(owned.tid()),
-        scheduling: user_limits::inherited(&process, scheduling),
+        scheduling: process.inherited_scheduling(scheduling),
         space: Some(process.space.clone()),
         carried: Carried::new::<Linux>(user),
-        affinity: user_limits::inherited_cpus(&process, task::current().affinity()),
+        affinity: process.inherited_cpus(task::current().affinity()),
     };
     let Ok(thread) = task::prepare(what, body) else {
         signal::forget(&process, place);

@@ -13,8 +13,6 @@ use crtos_core::{
 use crtos_sched::{CpuSet, Level};
 use spin::Once;
 
-use super::Process;
-
 /// What begins a word of the command line: `user=3e8,2,4000000,28` has the user's id, the CPUs as a
 /// mask of the cell's order, the bytes and the priority, hexadecimal. `-` stands for all users that
 /// are not named, and for what has no limit.
@@ -87,13 +85,13 @@ impl UserLimits {
     }
 
     /// The CPUs of a thread that inherits others.
-    fn inherited_cpus(&self, cpus: CpuSet) -> CpuSet {
+    pub fn inherited_cpus(&self, cpus: CpuSet) -> CpuSet {
         let both = self.cpus_of(cpus);
         if both.is_empty() { self.cpus } else { both }
     }
 
     /// The scheduling of a thread that inherits this.
-    fn inherited(&self, scheduling: Scheduling) -> Scheduling {
+    pub fn inherited(&self, scheduling: Scheduling) -> Scheduling {
         match self.priority {
             Some(Level::ORDINARY) if scheduling.level > Level::ORDINARY => {
                 Scheduling { policy: Policy::Ordinary, level: Level::ORDINARY, ..scheduling }
@@ -108,14 +106,4 @@ impl UserLimits {
             _ => scheduling,
         }
     }
-}
-
-/// The CPUs of a thread of `process` that inherits these.
-pub fn inherited_cpus(process: &Process, cpus: CpuSet) -> CpuSet {
-    process.limits.map_or(cpus, |limits| limits.inherited_cpus(cpus))
-}
-
-/// The scheduling of a thread of `process` that inherits this.
-pub fn inherited(process: &Process, scheduling: Scheduling) -> Scheduling {
-    process.limits.map_or(scheduling, |limits| limits.inherited(scheduling))
 }

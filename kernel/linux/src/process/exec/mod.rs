@@ -27,7 +27,6 @@ use crate::{
     process::{
         self, End, ThreadExt as _, UserThread, limits,
         start::{self, Beginning, Birth},
-        user_limits,
     },
     remote, signal,
 };
@@ -164,7 +163,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     user.process.files().begin()?;
     let before = crate::process::fork::taken_over(user.process.ids());
     if let Some(before) = &before {
-        let cpus = user_limits::inherited_cpus(&user.process, before.affinity);
+        let cpus = user.process.inherited_cpus(before.affinity);
         task::current().set_affinity(cpus);
         user.speculation.inherit(&before.speculation);
         task::set_port_permissions(before.ports.clone());
