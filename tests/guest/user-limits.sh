@@ -23,6 +23,7 @@ refused() {
 }
 refused 'there is no user nobody-at-all' --limit nobody-at-all:memory=1M
 refused 'CPU 1, which the realm does not have' --limit 12345:cpus=1
+refused 'gives 12345 257 MiB of memory, and the realm has 256 MiB' --limit 12345:memory=257M
 refused 'names 12345 twice' --limit 12345:memory=1M --limit 12345:priority=1
 refused 'is said twice' --limit 12345:memory=1M:memory=2M
 refused 'has no unit' --limit 12345:memory=64

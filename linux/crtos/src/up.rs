@@ -217,6 +217,7 @@ impl Up {
         let machine = Machine::here();
         let split = requirements::split(self.memory, self.private)?;
         self.chosen = self.cpus.on(&machine)?;
+        self.limits.iter_mut().for_each(|limit| limit.look_up(&machine));
         requirements::root(&machine, ASKED, "only root may take CPUs and memory from Linux")?;
         if self.dry_run {
             return self.rehearse(&machine, split);
@@ -302,7 +303,7 @@ impl Up {
             if runs { Ok(()) } else { requirements::launch(machine).map(drop) },
             requirements::cpus(machine, &self.chosen, &taken),
             self.check_ethernet(),
-            UserLimit::check(&self.limits, machine, ASKED, &self.chosen),
+            UserLimit::check(&self.limits, ASKED, &self.chosen, self.memory),
             self.doorbell_cpu(machine).map(drop),
             if self.locked { locked::check(machine, ASKED) } else { Ok(()) },
             match self.pooled(split) {
@@ -361,8 +362,7 @@ impl Up {
         let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
         let devices = self.nets.iter().map(|net| Some(net.word()));
         let devices = devices.chain([self.ends.as_ref().map(|ends| ends.word(&self.ethernet))]);
-        let machine = Machine::here();
-        let limits = self.limits.iter().map(|limit| Some(limit.word(&machine, &self.chosen)));
+        let limits = self.limits.iter().map(|limit| limit.word(&self.chosen));
         let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
         let all = [locked, ports].into_iter().chain(devices).chain(limits).chain([words]);
         all.flatten().collect::<Vec<_>>().join(" ")

@@ -23,6 +23,9 @@ const MOST_PRIORITY: u32 = 99;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserLimit {
     user: String,
+    /// The user's number, or none for all others; `None` if there is no such user, or nobody has
+    /// looked ([`UserLimit::look_up`]).
+    id: Option<Option<u32>>,
     cpus: Option<CpuList>,
     memory: Option<Size>,
     priority: Option<u32>,
@@ -34,7 +37,7 @@ impl FromStr for UserLimit {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let mut parts = text.split(':');
         let user = parts.next().filter(|user| !user.is_empty()).ok_or(SYNTAX)?.to_owned();
-        let mut limit = Self { user, cpus: None, memory: None, priority: None };
+        let mut limit = Self { user, id: None, cpus: None, memory: None, priority: None };
         for part in parts {
             let (name, value) = part.split_once('=').ok_or(SYNTAX)?;
             let is_new = match name {
@@ -72,15 +75,24 @@ impl fmt::Display for UserLimit {
 }
 
 impl UserLimit {
-    /// Refuses limits that mean nothing for a realm that has `cpus`.
-    pub fn check(limits: &[Self], machine: &Machine, asked: &str, cpus: &CpuList) -> Result<()> {
+    /// Looks up who the user is. What is checked is what the kernel is told, though the users of
+    /// the machine change meanwhile.
+    pub fn look_up(&mut self, machine: &Machine) {
+        self.id = match self.user.as_str() {
+            OTHERS => Some(None),
+            user => user.parse().ok().or_else(|| machine.user(user)).map(Some),
+        };
+    }
+
+    /// Refuses limits that mean nothing for a realm that has `cpus` and so much `memory`.
+    pub fn check(limits: &[Self], asked: &str, cpus: &CpuList, memory: Size) -> Result<()> {
         let refuse = |reason: String, remedy: String| {
             Err(Failure::new(Code::UserLimit, asked, reason).remedy(remedy))
         };
         let mut ids = Vec::new();
         for limit in limits {
             let user = &limit.user;
-            let Some(id) = limit.id(machine) else {
+            let Some(id) = limit.id else {
                 return refuse(
                     format!("--limit: there is no user {user}"),
                     "name one of /etc/passwd, or write the user's number".into(),
@@ -97,30 +109,28 @@ impl UserLimit {
                     format!("name some of {}", cpus.named()),
                 );
             }
+            if let Some(more) = limit.memory.filter(|&most| most > memory) {
+                return refuse(
+                    format!("--limit gives {user} {more} of memory, and the realm has {memory}"),
+                    "give less; who is to have all needs no limit of memory".into(),
+                );
+            }
         }
         Ok(())
     }
 
-    /// Returns the word of the kernel's command line, for a realm that has `cpus`.
-    pub fn word(&self, machine: &Machine, cpus: &CpuList) -> String {
+    /// Returns the word of the kernel's command line, for a realm that has `cpus`; `None` if there
+    /// is no such user.
+    pub fn word(&self, cpus: &CpuList) -> Option<String> {
         let mask = self.cpus.as_ref().map(|mine| {
             let places = cpus.iter().enumerate().filter(|(_, cpu)| mine.contains(*cpu));
             places.fold(0, |mask, (place, _)| mask | 1_u64 << place)
         });
         let field = |value: Option<u64>| value.map_or("-".into(), |value| format!("{value:x}"));
-        // Linux gives nobody the last number: of one who has gone since the check.
-        let id = self.id(machine).unwrap_or(Some(u32::MAX)).map(u64::from);
+        let id = self.id?.map(u64::from);
         let (memory, priority) = (self.memory.map(|size| size.0), self.priority.map(u64::from));
         let fields = [id, mask, memory, priority].map(field);
-        format!("user={}", fields.join(","))
-    }
-
-    /// Returns the user's number, or none for all others; `None` if there is no such user.
-    fn id(&self, machine: &Machine) -> Option<Option<u32>> {
-        match self.user.as_str() {
-            OTHERS => Some(None),
-            user => user.parse().ok().or_else(|| machine.user(user)).map(Some),
-        }
+        Some(format!("user={}", fields.join(",")))
     }
 }
 
@@ -129,7 +139,9 @@ mod tests {
     use super::*;
 
     fn limit(text: &str) -> UserLimit {
-        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+        let mut limit: UserLimit = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        limit.look_up(&Machine::here());
+        limit
     }
 
     #[test]
@@ -156,23 +168,24 @@ mod tests {
 
     #[test]
     fn words_have_the_places_of_cpus() {
-        let machine = Machine::here();
         let cpus = "1,4-6".parse().unwrap();
-        let word = |text| limit(text).word(&machine, &cpus);
+        let word = |text| limit(text).word(&cpus).unwrap();
         assert_eq!(word("1000:cpus=4,6:memory=64M:priority=40"), "user=3e8,a,4000000,28");
         assert_eq!(word("*:priority=0"), "user=-,-,-,0");
+        assert_eq!(limit("no such user:priority=0").word(&cpus), None);
     }
 
     #[test]
     fn limits_that_mean_nothing_are_refused() {
-        let machine = Machine::here();
         let cpus = "2-3".parse().unwrap();
         let check = |texts: &[&str]| {
             let limits: Vec<_> = texts.iter().map(|text| limit(text)).collect();
-            UserLimit::check(&limits, &machine, "try", &cpus).is_ok()
+            UserLimit::check(&limits, "try", &cpus, Size::mib(256)).is_ok()
         };
         assert!(check(&["1000:cpus=3", "*:memory=1M"]));
         assert!(!check(&["1000:cpus=1"]));
+        assert!(check(&["1000:memory=256M"]));
+        assert!(!check(&["1000:memory=257M"]));
         assert!(!check(&["1000:priority=1", "1000:memory=1M"]));
         assert!(!check(&["no such user:priority=1"]));
     }
