@@ -3,6 +3,7 @@
 
 pub mod frames;
 pub mod heap;
+pub mod held;
 pub mod layout;
 pub mod object;
 pub mod page_cache;

@@ -9,13 +9,17 @@ use super::quota::Quota;
 use super::{frames, heap, window};
 use crate::devices::{links::Presence, pci::Registers};
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
+use crate::sync::SpinLock;
 use crate::task::Mutex;
 use crate::time;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::fmt;
 use core::iter;
+use core::mem;
 use core::ops::{Bound, Range};
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crtos_channel::operation::Identity;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
@@ -35,8 +39,17 @@ pub struct Object {
     /// [`Object::reach`].
     reach: AtomicU64,
     owner: Owner,
-    /// What its pages count for, besides the places where they are mapped.
-    quota: Option<&'static Quota>,
+    payers: SpinLock<Vec<Payer>>,
+}
+
+/// What the pages count for that the programs of a user have brought, besides the places where they
+/// are mapped.
+struct Payer {
+    quota: &'static Quota,
+    /// How often they hold the object.
+    holds: usize,
+    /// Bytes of these pages.
+    bytes: u64,
 }
 
 /// Whose the pages of an object are.
@@ -82,21 +95,21 @@ impl PartialEq for Object {
 impl Eq for Object {}
 
 impl Object {
-    /// Memory that is zero at first, and counts for `quota`. Not on a real-time path.
-    pub fn anonymous(quota: Option<&'static Quota>) -> Result<Arc<Self>, MapError> {
-        Self::make(u64::MAX, BTreeMap::new(), Owner::Realm, quota)
+    /// Memory that is zero at first. Not on a real-time path.
+    pub fn anonymous() -> Result<Arc<Self>, MapError> {
+        Self::make(u64::MAX, BTreeMap::new(), Owner::Realm)
     }
 
     /// Memory of a device. Not on a real-time path.
     pub fn of_registers(registers: Registers) -> Result<Arc<Self>, MapError> {
-        Self::make(registers.size(), BTreeMap::new(), Owner::Device(registers), None)
+        Self::make(registers.size(), BTreeMap::new(), Owner::Device(registers))
     }
 
     /// The pages of a link, `size` bytes from `first` on, for a peer. No other ones. Not on a
     /// real-time path.
     pub fn of_link(first: Frame, size: u64, presence: Presence) -> Result<Arc<Self>, MapError> {
         let pages = (0..size / FRAME_SIZE).map(|page| (page, Frame(first.0 + page * FRAME_SIZE)));
-        Self::make(0, pages.collect(), Owner::Link(presence), None)
+        Self::make(0, pages.collect(), Owner::Link(presence))
     }
 
     /// Whether it is the memory of a link.
@@ -110,7 +123,7 @@ impl Object {
     pub fn of_linux(writes: bool, beside: Option<&Self>) -> Result<Arc<Self>, MapError> {
         let key = beside.and_then(Self::linuxs).map_or(0, |other| other.key);
         let owner = Owner::Linux(Linuxs { writes, key });
-        let object = Self::make(u64::MAX, BTreeMap::new(), owner, None)?;
+        let object = Self::make(u64::MAX, BTreeMap::new(), owner)?;
         object.read_on_demand();
         Ok(object)
     }
@@ -118,14 +131,13 @@ impl Object {
     /// The page in which the kernel keeps the clocks, and behind it `pages`. No other ones.
     pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
         let pages = iter::once(time::page_frame()).chain(pages.map(OwnedPage::into_frame));
-        Self::make(0, (0..).zip(pages).collect(), Owner::Realm, None)
+        Self::make(0, (0..).zip(pages).collect(), Owner::Realm)
     }
 
     fn make(
         limit: u64,
         pages: BTreeMap<u64, Frame>,
         mut owner: Owner,
-        quota: Option<&'static Quota>,
     ) -> Result<Arc<Self>, MapError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if !heap::has_reserve() {
@@ -146,7 +158,7 @@ impl Object {
             on_demand: AtomicBool::new(false),
             reach: AtomicU64::new(0),
             owner,
-            quota,
+            payers: SpinLock::new(Vec::new()),
         }))
     }
 
@@ -224,12 +236,13 @@ impl Object {
         }
     }
 
-    /// A use of the page at `offset`, which is a prepared one if there is none yet. May sleep, for
-    /// as long as others look for a page.
+    /// A use of the page at `offset`, which is a prepared one if there is none yet, and counts for
+    /// `payer`. May sleep, for as long as others look for a page.
     pub(super) fn page(
         &self,
         offset: u64,
         prepared: &mut Prepared<'_>,
+        payer: Option<&'static Quota>,
     ) -> Result<OwnedPage, Obstacle> {
         if let Some(registers) = self.registers() {
             let frame = registers.page(offset).ok_or(FaultError::Beyond)?;
@@ -244,7 +257,7 @@ impl Object {
             None if !heap::has_reserve() => return Err(FaultError::NoMemory.into()),
             None => {
                 let page = prepared.page()?;
-                if !self.takes_page() {
+                if !self.takes_bytes(FRAME_SIZE, payer) {
                     return Err(FaultError::NoMemory.into());
                 }
                 let frame = page.into_frame();
@@ -308,16 +321,16 @@ impl Object {
         (first < end).then_some(first * FRAME_SIZE..end * FRAME_SIZE)
     }
 
-    /// Puts a page with these contents at `offset`, unless one is there.
-    pub fn set(&self, offset: u64, bytes: &[u8]) -> Result<(), MapError> {
-        self.put(offset, frames::filled_page(bytes).ok_or(MapError::NoMemory)?)
-    }
-
-    /// Puts a page at `offset`, unless one is there.
-    pub fn put(&self, offset: u64, page: OwnedPage) -> Result<(), MapError> {
+    /// Puts a page at `offset`, which counts for `payer`, unless one is there.
+    pub(super) fn put(
+        &self,
+        offset: u64,
+        page: OwnedPage,
+        payer: Option<&'static Quota>,
+    ) -> Result<(), MapError> {
         let mut pages = self.pages.lock();
         let is_there = pages.contains_key(&(offset / FRAME_SIZE));
-        if is_there || !heap::has_reserve() || !self.takes_page() {
+        if is_there || !heap::has_reserve() || !self.takes_bytes(FRAME_SIZE, payer) {
             drop(pages);
             drop(page);
             return if is_there { Ok(()) } else { Err(MapError::NoMemory) };
@@ -327,9 +340,54 @@ impl Object {
         Ok(())
     }
 
-    /// Counts a page more, if the quota has that.
-    fn takes_page(&self) -> bool {
-        self.quota.is_none_or(|quota| quota.take(FRAME_SIZE))
+    /// Counts bytes of its pages for `payer`, who holds the object, if the quota has that. Linux's
+    /// pages count where they are mapped alone. Any context.
+    pub(super) fn takes_bytes(&self, bytes: u64, payer: Option<&'static Quota>) -> bool {
+        let Some(quota) = payer.filter(|_| !self.is_linuxs()) else { return true };
+        let mut payers = self.payers.lock();
+        let payer = payers.iter_mut().find(|payer| ptr::eq(payer.quota, quota));
+        payer.is_some_and(|payer| {
+            let permitted = quota.take(bytes);
+            payer.bytes += if permitted { bytes } else { 0 };
+            permitted
+        })
+    }
+
+    /// Programs with that quota hold it once more. Not on a real-time path.
+    pub(super) fn enter(&self, quota: &'static Quota) -> Result<(), MapError> {
+        loop {
+            let most = {
+                let mut payers = self.payers.lock();
+                if let Some(payer) = payers.iter_mut().find(|payer| ptr::eq(payer.quota, quota)) {
+                    payer.holds += 1;
+                    return Ok(());
+                }
+                if payers.len() < payers.capacity() {
+                    payers.push(Payer { quota, holds: 1, bytes: 0 });
+                    return Ok(());
+                }
+                payers.len() + 1
+            };
+            // The heap is not for those who hold a spin lock.
+            let mut larger = Vec::new();
+            larger.try_reserve(most).map_err(|_| MapError::NoMemory)?;
+            let mut payers = self.payers.lock();
+            if payers.len() < larger.capacity() {
+                larger.append(&mut payers);
+                mem::swap(&mut *payers, &mut larger);
+            }
+            drop(payers);
+        }
+    }
+
+    /// Programs with that quota hold it once less. Any context.
+    pub(super) fn leave(&self, quota: &'static Quota) {
+        let mut payers = self.payers.lock();
+        let Some(at) = payers.iter().position(|payer| ptr::eq(payer.quota, quota)) else { return };
+        payers[at].holds -= 1;
+        if payers[at].holds == 0 {
+            quota.give_back(payers.swap_remove(at).bytes);
+        }
     }
 
     /// How many pages it has.
@@ -368,8 +426,14 @@ impl Object {
         page.inspect(|&&frame| frames::copy_in(frame, offset % FRAME_SIZE, from)).is_some()
     }
 
-    /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
-    pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
+    /// Clears the pages in `start..end`, for everybody who maps them; new ones count for `payer`.
+    /// Preemptible between pages.
+    pub(super) fn zero(
+        &self,
+        start: u64,
+        end: u64,
+        payer: Option<&'static Quota>,
+    ) -> Result<(), MapError> {
         if self.limit() == 0 || self.registers().is_some() || self.is_linuxs() {
             return Err(MapError::Access);
         }
@@ -378,7 +442,7 @@ impl Object {
             && let Some(Range { start, end }) = self.missing(absent.clone(), FRAME_SIZE)
         {
             // It does not come from Linux any more.
-            self.put(start, OwnedPage::zeroed().ok_or(MapError::NoMemory)?)?;
+            self.put(start, OwnedPage::zeroed().ok_or(MapError::NoMemory)?, payer)?;
             absent.start = end;
         }
         let (mut at, last) = (start / FRAME_SIZE, end / FRAME_SIZE);
@@ -401,9 +465,6 @@ impl Drop for Object {
         let pages = self.pages.lock();
         for &frame in pages.values() {
             frames::release(frame, FrameSize::Small);
-        }
-        if let Some(quota) = self.quota {
-            quota.give_back(pages.len() as u64 * FRAME_SIZE);
         }
     }
 }

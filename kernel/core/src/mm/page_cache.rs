@@ -8,7 +8,9 @@
 //! quarter of the pool.
 
 use super::frames::SHARED;
+use super::held::Held;
 use super::object::Object;
+use super::quota::Quota;
 use super::space::MapError;
 use crate::task::Mutex;
 use alloc::{collections::BTreeMap, sync::Arc};
@@ -48,27 +50,42 @@ const MOST: usize = 256;
 /// The share of the pool that they may take: one in so many pages.
 const SHARE: u64 = 4;
 
-/// The pages of a version of a file; none are there at first. May sleep.
-pub fn object(identity: Identity, version: Version) -> Result<Arc<Object>, MapError> {
-    let fresh = Object::anonymous(None)?;
+/// The pages of a version of a file, for a program with that quota; none are there at first. Pages
+/// that nobody maps count for who is the first to map them again. May sleep.
+pub fn object(
+    identity: Identity,
+    version: Version,
+    quota: Option<&'static Quota>,
+) -> Result<Held, MapError> {
+    if let Some((object, is_unused)) = find(identity, version) {
+        let held = Held::new(object, quota)?;
+        if !is_unused || held.take_over() {
+            return Ok(held);
+        }
+        // Who can hardly have them all has those read that it needs.
+    }
+    let fresh = Object::anonymous()?;
     let before;
     {
         let mut files = FILES.lock();
-        files.calls += 1;
-        let used = files.calls;
-        if let Some(file) = files.by_identity.get_mut(&identity)
-            && file.version == version
-        {
-            file.used = used;
-            return Ok(file.object.clone());
-        }
-        let file = File { version, object: fresh.clone(), used };
+        let file = File { version, object: fresh.clone(), used: files.calls };
         before = files.by_identity.insert(identity, file);
         files.count();
     }
     drop(before);
     while is_too_much() && evict() {}
-    Ok(fresh)
+    Held::new(fresh, quota)
+}
+
+/// The pages of a version of a file that are kept, and whether nobody maps them. May sleep.
+fn find(identity: Identity, version: Version) -> Option<(Arc<Object>, bool)> {
+    let mut files = FILES.lock();
+    files.calls += 1;
+    let used = files.calls;
+    let file = files.by_identity.get_mut(&identity).filter(|file| file.version == version)?;
+    file.used = used;
+    let is_unused = Arc::strong_count(&file.object) == 1;
+    Some((file.object.clone(), is_unused))
 }
 
 /// Gives up the least recently used file that nobody maps; `false` if there is none. May sleep.

@@ -80,10 +80,10 @@ impl Pages {
 
     /// What programs map of all these pages, one behind the other. May sleep.
     pub fn object<'a>(all: impl Iterator<Item = &'a Self>) -> Result<Arc<Object>, MapError> {
-        let object = Object::anonymous(None)?;
+        let object = Object::anonymous()?;
         let mut at = 0;
         for page in all.flat_map(Self::shared) {
-            object.put(at, page.ok_or(MapError::NoMemory)?)?;
+            object.put(at, page.ok_or(MapError::NoMemory)?, None)?;
             at += FRAME_SIZE;
             task::reschedule_point();
         }

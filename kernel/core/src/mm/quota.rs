@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that the pages of some address spaces and objects may take, and do. A page that several of
 /// them have counts for each.
+#[derive(Debug)]
 pub struct Quota {
     most: u64,
     used: AtomicU64,
@@ -14,6 +15,11 @@ impl Quota {
     /// One of `most` bytes.
     pub const fn new(most: u64) -> Self {
         Self { most, used: AtomicU64::new(0) }
+    }
+
+    /// How many bytes there are. Any context.
+    pub(super) fn most(&self) -> u64 {
+        self.most
     }
 
     /// Whether that many bytes are left. Any context.

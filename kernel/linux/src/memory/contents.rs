@@ -17,6 +17,7 @@ use linux_raw_sys::general as linux;
 
 use crtos_core::{
     mm::{
+        held::Held,
         object::Object,
         page_cache::{self, Version},
         space::{AddressSpace, Batch, Filling, Target},
@@ -105,7 +106,7 @@ pub struct Contents<'a> {
     /// Bytes; of what is no file of bytes there may be any number.
     pub size: u64,
     /// Its pages, of which those are there that [`load`](Self::load) was asked for.
-    pub object: Arc<Object>,
+    pub object: Held,
 }
 
 impl<'a> Contents<'a> {
@@ -127,9 +128,10 @@ impl<'a> Contents<'a> {
         is_written: impl FnOnce(Identity) -> bool,
     ) -> Result<Self, Errno> {
         let version = status.version().filter(|_| !is_written(status.file.identity));
+        let quota = space.quota();
         let object = match version {
-            Some(version) => page_cache::object(status.file.identity, version)?,
-            None => Object::anonymous(space.quota())?,
+            Some(version) => page_cache::object(status.file.identity, version, quota)?,
+            None => Held::new(Object::anonymous()?, quota)?,
         };
         let size = if status.is_regular() { status.file.size } else { u64::MAX };
         object.set_limit(size);
@@ -176,7 +178,7 @@ impl<'a> Contents<'a> {
             unmap_mirror(self.space, at, length);
             return Err(error);
         }
-        let object = self.object.clone();
+        let object = Arc::clone(&self.object);
         let offset = part.start;
         let target = Target { object, offset, writable: false, attachment: false, kept };
         self.space.set_mirror(at, target);
@@ -216,7 +218,7 @@ pub fn unmap_mirror(space: &AddressSpace, mirror: UserAddr, length: u64) {
 /// Reads those pages in `range` of a file that its object does not have.
 pub fn load(
     space: &AddressSpace,
-    object: &Object,
+    object: &Held,
     source: Source,
     range: Range<u64>,
 ) -> Result<(), Errno> {
@@ -248,7 +250,7 @@ pub fn load(
 /// the file of that identity. What lies behind the file's end is zero. The caller keeps others from
 /// reading them ([`Object::loading`]).
 pub fn read_missing(
-    object: &Object,
+    object: &Held,
     from: operation::Source,
     identity: Identity,
     mut range: Range<u64>,

@@ -14,11 +14,14 @@
 //! Of files that are in Linux's memory alone there is no copy: their pages are Linux's own
 //! ([`crate::memory::shared`]).
 
+use alloc::sync::Arc;
+
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::{Operation, operation::Identity};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
+    held::Held,
     object::{self, Known, Object},
     space::{AddressSpace, Backing, Map, Placement, Protection, Target},
     window,
@@ -136,13 +139,13 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             let object = shared::object(kept, may_write)?;
             spares::reserve_spare()?;
             across::prepare();
-            let backing = Backing::shared(object.clone(), offset, may_write);
+            let backing = Backing::shared(object.clone().into(), offset, may_write);
             space.set_mirror(mirror, Target::of_linux(object, offset, kept));
             let start = space.map(Map { backing: Some(backing), ..map })?;
             space.use_mirror(mirror);
             return Ok(start);
         }
-        let object = FILES.get(kept, || Object::anonymous(space.quota()))?;
+        let object = Held::new(FILES.get(kept, Object::anonymous)?, space.quota())?;
         object.set_limit(status.file.size);
         if may_write {
             object.extend_reach(offset.saturating_add(length));
@@ -156,6 +159,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             contents::load(space, &object, source, part)?;
         }
         let backing = Backing::shared(object.clone(), offset, may_write);
+        let object = Arc::clone(&object);
         let target = Target { object, offset, writable: may_write, attachment: false, kept };
         space.set_mirror(mirror, target);
         let start = space.map(Map { backing: Some(backing), ..map })?;
@@ -230,6 +234,8 @@ pub fn moved(space: &AddressSpace, transfer: &Transfer, mut memory: Memory) -> R
         }
     };
     if writes {
+        // New pages stay for those who map them, and count for the writer if it is one.
+        let object = Held::new(object.clone(), space.quota())?;
         let limit = object.limit();
         object.set_limit(status.file.size);
         // Pages that have appeared behind what was the end.

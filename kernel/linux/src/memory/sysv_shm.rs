@@ -7,7 +7,7 @@
 //! shadow detach it. The pages are Linux's own ([`crate::memory::shared`]). Segments of huge pages,
 //! which have none that can be shared, cannot be attached.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 use crtos_syscalls::structs::ShmStatus;
 use zerocopy::IntoBytes;
 
@@ -16,7 +16,7 @@ use crtos_channel::{Operation, operation::FileStatus};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
-    object::Object,
+    held::Held,
     space::{AddressSpace, Backing, Map, MapError, Placement, Protection, Target},
 };
 
@@ -92,7 +92,7 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
         let mut protection = Protection::READ;
         protection.set(Protection::WRITE, may_write);
         protection.set(Protection::EXECUTE, flags & SHM_EXEC != 0);
-        let backing = Backing::shared(object.clone(), 0, may_write);
+        let backing = Backing::shared(object.clone().into(), 0, may_write);
         let map = Map::private(placement, length, protection);
         let target = Target::of_linux(object, 0, status.identity);
         space.set_mirror(mirror, Target { attachment: true, ..target });
@@ -116,7 +116,7 @@ pub fn shmdt([address, ..]: Args) -> SysResult {
     lapse::memory();
     let address = UserAddr::new(address);
     let space = user::space()?;
-    let mut parts: Vec<(Arc<Object>, UserAddr, u64)> = Vec::new();
+    let mut parts: Vec<(Held, UserAddr, u64)> = Vec::new();
     let mut is_full = false;
     space.regions(&mut |region| {
         let Some((object, offset)) = region.object_at(region.start) else { return };

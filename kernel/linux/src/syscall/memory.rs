@@ -10,6 +10,7 @@ use linux_raw_sys::general as linux;
 
 use crtos_core::devices::links::Link;
 use crtos_core::mm::{
+    held::Held,
     object::Object,
     space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
 };
@@ -110,7 +111,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
             None => mappings::map(&space, request)?,
         }
     } else if kind == linux::MAP_SHARED {
-        let object = Object::anonymous(space.quota())?;
+        let object = Held::new(Object::anonymous()?, space.quota())?;
         space.map(Map { backing: Some(Backing::shared(object, 0, true)), ..map })?
     } else {
         space.map(map)?
@@ -168,7 +169,7 @@ fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Ba
         File::Socket(socket) => socket.map(offset, map.length)?,
         _ => return Err(Errno::ENODEV),
     };
-    Ok(Backing::shared(object, 0, is_shared && file.writes))
+    Ok(Backing::shared(object.into(), 0, is_shared && file.writes))
 }
 
 /// Sections of a link, which programs write where the realm may.
@@ -190,7 +191,7 @@ fn section(
     if map.protection.contains(Protection::WRITE) && !may_write {
         return Err(Errno::EACCES);
     }
-    let backing = Backing::shared(object.clone(), offset, may_write && file.writes);
+    let backing = Backing::shared(object.clone().into(), offset, may_write && file.writes);
     Ok(Backing { may_execute: false, ..backing })
 }
 

@@ -183,7 +183,7 @@ impl AddressSpace {
         let mut shown = false;
         self.regions(&mut |region| {
             shown |= region.object_at(region.start).is_some_and(|(other, start)| {
-                **other == *object && start < part.end && part.start < start + region.length()
+                ***other == *object && start < part.end && part.start < start + region.length()
             });
         });
         shown
@@ -194,7 +194,7 @@ impl AddressSpace {
         let (mut count, mut last) = (0, None);
         self.regions(&mut |region| {
             if let Some((other, offset)) = region.object_at(region.start)
-                && **other == *object
+                && ***other == *object
             {
                 let start = Some(region.start.get().wrapping_sub(offset));
                 count += usize::from(start != last);

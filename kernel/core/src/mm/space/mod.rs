@@ -29,6 +29,7 @@ mod sharing;
 
 use super::frames::SparePage;
 use super::heap;
+use super::held::Held;
 use super::object::Object;
 use super::quota::Quota;
 use crate::arch::paging::{NoFrames, Tables};
@@ -54,12 +55,12 @@ pub use revoke::{Revoke, Revoked};
 pub use sharing::Shared;
 
 /// What is behind a region, if not memory of its own.
-pub type Backing = crtos_vm::Backing<Arc<Object>>;
+pub type Backing = crtos_vm::Backing<Held>;
 /// What holds for all addresses of a region.
-pub type Attributes = crtos_vm::Attributes<Arc<Object>>;
+pub type Attributes = crtos_vm::Attributes<Held>;
 /// A region.
-pub type Region = crtos_vm::Region<Arc<Object>>;
-type Regions = crtos_vm::Regions<Arc<Object>>;
+pub type Region = crtos_vm::Region<Held>;
+type Regions = crtos_vm::Regions<Held>;
 
 /// Where mappings go before the program has a stack: downwards from here.
 const MMAP_TOP: UserAddr = UserAddr::new(0x7fff_f7ff_f000);
@@ -369,7 +370,7 @@ impl AddressSpace {
     pub fn maps(&self, object: &Object) -> bool {
         let mut maps = false;
         self.regions(&mut |region| {
-            maps |= region.object_at(region.start).is_some_and(|(other, _)| **other == *object);
+            maps |= region.object_at(region.start).is_some_and(|(other, _)| ***other == *object);
         });
         maps
     }

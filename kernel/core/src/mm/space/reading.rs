@@ -13,8 +13,8 @@ use super::copy::copy;
 use super::{AddressSpace, FaultError, Page};
 use crate::mm::frames;
 use crate::mm::frames::OwnedPage;
+use crate::mm::held::Held;
 use crate::mm::layout;
-use crate::mm::object::Object;
 use crate::sync::SpinLock;
 use crate::task::{Mutex, MutexGuard};
 use core::ops::Range;
@@ -149,7 +149,7 @@ impl AddressSpace {
     /// be read. [`FaultError::NoMemory`] alone.
     fn read_missing(
         &self,
-        object: &Object,
+        object: &Held,
         mirror: UserAddr,
         identity: Identity,
         mut range: Range<u64>,
@@ -216,7 +216,7 @@ impl Batch {
     }
 
     /// Puts the pages of the first `length` bytes at `offset` of `object`.
-    pub fn put(self, object: &Object, offset: u64, length: u64) -> Result<(), MapError> {
+    pub fn put(self, object: &Held, offset: u64, length: u64) -> Result<(), MapError> {
         let offsets = (offset..offset + length).step_by(FRAME_SIZE as usize);
         for (page, offset) in self.pages.into_iter().flatten().zip(offsets) {
             object.put(offset, page)?;

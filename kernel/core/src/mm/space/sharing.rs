@@ -71,7 +71,10 @@ impl Places {
         let offsets = (offset..).step_by(FRAME_SIZE as usize);
         let pages = self.places.into_iter().take(count).flatten().map(Place::into_page);
         // Those that are not put are given up.
-        pages.zip(offsets).map(|(page, offset)| object.put(offset, page)).fold(Ok(()), Result::and)
+        pages
+            .zip(offsets)
+            .map(|(page, offset)| object.put(offset, page, None))
+            .fold(Ok(()), Result::and)
     }
 }
 

@@ -53,7 +53,7 @@ pub fn registers(space: &AddressSpace, request: &Request) -> Result<Option<Backi
     }
     let (object, offset) = find(function, words[0], map.length).ok_or(Errno::ENODEV)?;
     let may_write = is_shared && status.may_write();
-    Ok(Some(Backing::shared(object, offset, may_write)))
+    Ok(Some(Backing::shared(object.into(), offset, may_write)))
 }
 
 /// The memory of a function in which so many bytes are from an address of the realm on, and where

@@ -30,8 +30,8 @@ pub fn map(space: &AddressSpace) -> Result<UserAddr, MapError> {
     let whole = Map::private(anywhere, PAGE_SIZE + LENGTH, Protection::empty());
     let start = space.map(whole)?;
     // As under Linux, a debugger may change the code for its program; nobody changes the time.
-    let time = Backing::shared(object.clone(), 0, false);
-    let code = Backing::private(object, PAGE_SIZE);
+    let time = Backing::shared(object.clone().into(), 0, false);
+    let code = Backing::private(object.into(), PAGE_SIZE);
     let parts = [
         (start, PAGE_SIZE, Protection::READ, time),
         (start + PAGE_SIZE, LENGTH, Protection::READ | Protection::EXECUTE, code),

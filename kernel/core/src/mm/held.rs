@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Objects as the programs of a user hold them: pages that these bring there count for the user's
+//! quota as long as one of them holds the object. What others bring counts for those, so that
+//! nobody pays for what another one reads of a file, or is refused it.
+
+use super::{
+    frames::{self, OwnedPage},
+    object::Object,
+    quota::Quota,
+    space::{MapError, Obstacle, Prepared},
+};
+use alloc::sync::Arc;
+use core::ops::Deref;
+use crtos_vm::FRAME_SIZE;
+
+/// An object, and for whom its pages count that are brought by this.
+#[derive(Clone, Debug)]
+pub struct Held {
+    object: Arc<Object>,
+    share: Option<Arc<Share>>,
+}
+
+/// One of those by which a user's programs hold an object.
+#[derive(Debug)]
+struct Share {
+    object: Arc<Object>,
+    quota: &'static Quota,
+}
+
+impl Held {
+    /// An object for programs with that quota. Not on a real-time path.
+    pub fn new(object: Arc<Object>, quota: Option<&'static Quota>) -> Result<Self, MapError> {
+        let Some(quota) = quota else { return Ok(object.into()) };
+        object.enter(quota)?;
+        let share = Share { object: object.clone(), quota };
+        Ok(Self { object, share: Some(Arc::new(share)) })
+    }
+
+    fn payer(&self) -> Option<&'static Quota> {
+        self.share.as_ref().map(|share| share.quota)
+    }
+
+    /// Has all pages count that are there, which nobody else holds; `false` if less than half of
+    /// the quota would be left. Any context.
+    pub(super) fn take_over(&self) -> bool {
+        let (bytes, payer) = (self.object.count() * FRAME_SIZE, self.payer());
+        payer.is_none_or(|quota| quota.has(bytes + quota.most() / 2))
+            && self.object.takes_bytes(bytes, payer)
+    }
+
+    /// As [`Object::put`].
+    pub fn put(&self, offset: u64, page: OwnedPage) -> Result<(), MapError> {
+        self.object.put(offset, page, self.payer())
+    }
+
+    /// Puts a page with these contents at `offset`, unless one is there.
+    pub fn set(&self, offset: u64, bytes: &[u8]) -> Result<(), MapError> {
+        self.put(offset, frames::filled_page(bytes).ok_or(MapError::NoMemory)?)
+    }
+
+    /// As [`Object::zero`].
+    pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
+        self.object.zero(start, end, self.payer())
+    }
+
+    /// As [`Object::page`].
+    pub(super) fn page(
+        &self,
+        offset: u64,
+        prepared: &mut Prepared<'_>,
+    ) -> Result<OwnedPage, Obstacle> {
+        self.object.page(offset, prepared, self.payer())
+    }
+}
+
+impl From<Arc<Object>> for Held {
+    /// What counts for nobody.
+    fn from(object: Arc<Object>) -> Self {
+        Self { object, share: None }
+    }
+}
+
+impl Deref for Held {
+    type Target = Arc<Object>;
+
+    fn deref(&self) -> &Arc<Object> {
+        &self.object
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.object == other.object
+    }
+}
+
+impl Eq for Held {}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.object.leave(self.quota);
+    }
+}
