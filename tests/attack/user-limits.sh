@@ -146,6 +146,34 @@ def keep(mib):
     open('held', 'w').close()
     time.sleep(100)
 
+# What is unmapped while Linux has it in pipes.
+def piped(mib):
+    class Range(ctypes.Structure):
+        _fields_ = [('start', ctypes.c_void_p), ('length', ctypes.c_size_t)]
+    for number in range(mib):
+        os.mkfifo(f'pipe{number}')
+        fd = os.open(f'pipe{number}', os.O_RDWR | os.O_NONBLOCK)
+        os.unlink(f'pipe{number}')
+        assert libc.fcntl(fd, 1031, MIB) == MIB
+        address = pages(MIB)
+        fill(address, MIB)
+        done = libc.vmsplice(fd, ctypes.byref(Range(address, MIB)), ctypes.c_ulong(1), 2)
+        assert done == MIB, (done, ctypes.get_errno())
+        libc.munmap(address, MIB)
+
+def piped_take(mib):
+    piped(24)
+    take(mib)
+
+# What Linux has had, again and again: it is there as soon as Linux has let it go.
+def again(mib):
+    with open('disk/large', 'rb', buffering=0) as file:
+        for _ in range(20):
+            memory = mmap.mmap(-1, mib * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            file.seek(0)
+            file.readinto(memory)
+            memory.close()
+
 def held(mib):
     fd = os.open('disk/large', os.O_RDONLY)
     touch(pages(mib * MIB, 0x2, fd, 0, 1), mib * MIB)
@@ -195,6 +223,10 @@ crtos ps --json | gojq -r '.[] | select(.command == "python3") | .pid' | xargs -
 wait
 rm -f held
 realm 12345 python3 attack.py exits 24 || fail 'execve is refused'
+realm 12345 python3 attack.py piped 12 || fail 'pages in pipes'
+realm 12345 python3 attack.py piped_take 20 2>err
+[ $? = 137 ] || { fail 'more by pages in pipes'; cat err; }
+realm 12345 python3 attack.py again 16 || fail 'what Linux has had is not there again'
 
 # What one user has brought of a file does not count for another one, and refuses them nothing.
 realm 12345 python3 attack.py held 10 2>err &

@@ -157,11 +157,11 @@ impl AddressSpace {
                 // Take it before looking: a fault of Linux may have exposed it meanwhile.
                 let taken = tables.take(address, &mut stale);
                 let entry = taken.map_or(entry, |(entry, _)| entry);
-                self.count_out(size.bytes());
                 if entry.flags().contains(Flags::EXPOSED) {
-                    collected.extend(address..at);
-                    collected.pages.push((entry.frame(), size));
+                    self.present.fetch_sub(size.bytes(), Ordering::Relaxed);
+                    collected.add(self, address..at, (entry.frame(), size));
                 } else {
+                    self.count_out(size.bytes());
                     *free = Some((entry.frame(), size));
                 }
             }

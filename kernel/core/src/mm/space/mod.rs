@@ -412,9 +412,10 @@ pub enum Key {
 }
 
 impl AddressSpace {
-    /// Counts bytes that become present; `false` if they are too many for the quota. Any context.
+    /// Counts bytes that become present; `false` if they are too many for the quota. Thread
+    /// context; sleeps where it is for Linux to let go of what is not mapped any more.
     fn count(&self, bytes: u64) -> bool {
-        let permitted = self.quota.is_none_or(|quota| quota.take(bytes));
+        let permitted = self.quota.is_none_or(|quota| quota.take_waiting(bytes));
         if permitted {
             self.present.fetch_add(bytes, Ordering::Relaxed);
         }

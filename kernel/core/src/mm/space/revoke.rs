@@ -2,8 +2,9 @@
 //! Taking pages back from Linux: what was unmapped and Linux may still use stays out of the pool
 //! until Linux has let it go.
 
-use super::{Piece, Shared};
+use super::{AddressSpace, Piece, Shared};
 use crate::mm::frames;
+use crate::mm::quota::Leaving;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 use crtos_abi::UserAddr;
@@ -20,12 +21,14 @@ pub struct Revoked {
     /// Bytes, a multiple of the page size.
     pub length: u64,
     pages: Vec<(Frame, FrameSize)>,
+    leaving: Leaving,
 }
 
 impl Revoked {
     /// The page at `address`.
     pub(super) fn one(address: UserAddr, frame: Frame) -> Self {
-        Self { start: address, length: FRAME_SIZE, pages: vec![(frame, FrameSize::Small)] }
+        let pages = vec![(frame, FrameSize::Small)];
+        Self { start: address, length: FRAME_SIZE, pages, leaving: Leaving::none() }
     }
 }
 
@@ -44,7 +47,10 @@ impl Join for Revoked {
     fn join(&mut self, mut other: Self) -> Result<(), Self> {
         let pages = &mut self.pages;
         let more = other.pages.len();
-        if pages.len() + more > JOINED || pages.try_reserve(more).is_err() {
+        if pages.len() + more > JOINED
+            || pages.try_reserve(more).is_err()
+            || !self.leaving.join(&mut other.leaving)
+        {
             return Err(other);
         }
         pages.append(&mut other.pages);
@@ -76,11 +82,25 @@ pub trait Revoke: Send + Sync {
 pub(super) struct Collected {
     range: Option<Range<UserAddr>>,
     pub(super) pages: Vec<(Frame, FrameSize)>,
+    leaving: Leaving,
 }
 
 impl Collected {
     pub(super) const fn new() -> Self {
-        Self { range: None, pages: Vec::new() }
+        Self { range: None, pages: Vec::new(), leaving: Leaving::none() }
+    }
+
+    /// Adds the page of `space` that was at `range`, and counts until Linux has let it go. There is
+    /// room for it. Any context.
+    pub(super) fn add(
+        &mut self,
+        space: &AddressSpace,
+        range: Range<UserAddr>,
+        (frame, size): (Frame, FrameSize),
+    ) {
+        self.extend(range);
+        self.pages.push((frame, size));
+        self.leaving.add(space.quota(), size.bytes());
     }
 
     pub(super) fn extend(&mut self, range: Range<UserAddr>) {
@@ -89,7 +109,8 @@ impl Collected {
     }
 
     pub(super) fn finish(self) -> Option<Revoked> {
-        let Self { range, pages } = self;
-        range.map(|range| Revoked { start: range.start, length: range.end - range.start, pages })
+        let Self { range, pages, leaving } = self;
+        let range = range?;
+        Some(Revoked { start: range.start, length: range.end - range.start, pages, leaving })
     }
 }

@@ -10,6 +10,7 @@ use crate::mm::frames::{self, OwnedPage};
 use crate::mm::object::Object;
 use crate::mm::window::{self, Place};
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_abi::channel::MOST_SHARED_PAGES;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
@@ -167,11 +168,11 @@ impl AddressSpace {
                     // Take it before looking: a fault of Linux may have exposed it meanwhile.
                     let taken = tables.take(address, &mut stale);
                     let entry = taken.map_or(entry, |(entry, _)| entry);
-                    self.count_out(FRAME_SIZE);
                     if entry.flags().contains(crtos_vm::Flags::EXPOSED) {
-                        exposed.extend(address..at);
-                        exposed.pages.push((entry.frame(), FrameSize::Small));
+                        self.present.fetch_sub(FRAME_SIZE, Ordering::Relaxed);
+                        exposed.add(self, address..at, (entry.frame(), FrameSize::Small));
                     } else {
+                        self.count_out(FRAME_SIZE);
                         *free = Some(entry.frame());
                     }
                 }
