@@ -37,11 +37,11 @@ next_version() {
 
 packages "$dir/share/first/target/deb"
 (next_version && packages "$dir/share/second") || exit 1
-cp tests/host/common/{debian-guest,everything}.sh docs/install.md "$dir/share/"
+cp tests/host/common/{debian-guest,everything}.sh tests/common/remedies.sh docs/install.md "$dir/share/"
 
 # guest STEP...: boots from the disk, and does these steps of the script for the guest.
 guest() {
 	./x vm --debian "${release:?}" --disk "$dir/disk" --share "$dir/share" --mem 3G --timeout 5000 \
 		-- bash /mnt/share/debian-guest.sh "$@" </dev/null
 }
-guest install && guest started upgrade remove
+guest install && guest started remedies upgrade remove
