@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # The commands that the remedies of docs/troubleshooting.md name work as they stand there, each in a
-# machine in which somebody would type it; the options are options of crtos, and the files are there.
-# What needs a whole Debian is done by tests/host/common/debian-guest.sh.
+# machine in which somebody would type it. Options are options of crtos, and files are there. What
+# needs a whole Debian is done by tests/host/common/debian-guest.sh.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
