@@ -2,7 +2,7 @@
 //! The tests of the host: those of `cargo test`, each one counted.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -15,18 +15,26 @@ use crate::{progress, run, toolchain};
 const FUZZ_LONG: [(&str, &str); 2] =
     [("BOLERO_RANDOM_ITERATIONS", "1000000000"), ("BOLERO_RANDOM_TEST_TIME_MS", "120000")];
 
+/// Cargo, for tests. What they link unwinds; programs that they start would be compiled once more
+/// with all that they depend on if these did not.
+fn unwinding_cargo() -> Command {
+    let mut cargo = toolchain::cargo();
+    cargo.env("CARGO_PROFILE_DEV_PANIC", "unwind");
+    cargo
+}
+
 /// Runs the tests of all crates that have some for the host.
 pub fn run(selection: &Selection, report: &Report) -> Result<()> {
     let start = Instant::now();
     let step = progress::step("cargo test --no-run");
-    let mut cargo = toolchain::cargo();
+    let mut cargo = unwinding_cargo();
     // Whether it succeeds is seen by the next one, which tells what is wrong.
     cargo.args(["test", "--quiet", "--no-run"]).stdin(Stdio::null()).stderr(Stdio::null());
     let _ = cargo.status();
     drop(step);
     report.note("build of the host's tests", start.elapsed());
     let _step = progress::step("cargo test");
-    let mut cargo = toolchain::cargo();
+    let mut cargo = unwinding_cargo();
     cargo.args(["test", "--quiet", "--no-fail-fast", "--", "--format=pretty"]);
     if selection.full {
         cargo.envs(FUZZ_LONG);
