@@ -11,6 +11,7 @@
 # packages: can-utils,python3-can
 # uses: devices
 # full: ROUNDS=100
+# tier: full
 # timeout: 1200
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -9,6 +9,7 @@
 # shared: yes
 # devices: yes
 # uses: net peer
+# tier: full
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1

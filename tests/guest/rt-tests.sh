@@ -66,12 +66,12 @@ both cyclictest-relative 'T: 0 .*Max: +[0-9]' cyclictest -q -p 98 -r -i 1000 -l 
 both cyclictest-interval-timer 'T: 0 .*Max: +[0-9]' cyclictest -q -p 98 -s -i 1000 -l 100
 both cyclictest-realtime-clock 'T: 0 .*Max: +[0-9]' cyclictest -q -p 98 -c 1 -i 1000 -l 100
 both cyclictest-json 'T: 0 .*Max: +[0-9]' cyclictest -q -m -p 98 -i 1000 -l 100 --json=report.json
-both cyclicdeadline 'T: 0 .*' cyclicdeadline -q -D 2 -i 10000 -s 1000 -t 1
+both cyclicdeadline 'T: 0 .*' cyclicdeadline -q -D 1 -i 10000 -s 1000 -t 1
 both deadline_test '^missed deadlines' deadline_test -t 1 -i 20000 -p 20 -P 50
 both hackbench-pipe '^Time: ' hackbench -p -g 2 -f 5 -l 50
 both hackbench-socket '^Time: ' hackbench -g 2 -f 5 -l 50
 both hackbench-threads '^Time: ' hackbench -T -p -g 2 -f 5 -l 50
-both pi_stress 'Total inversion performed' pi_stress --duration=3 --quiet --inversions=-1 -g 1
+both pi_stress 'Total inversion performed' pi_stress --duration=1 --quiet --inversions=-1 -g 1
 both pmqtest 'Max' pmqtest -q -p 80 -i 1000 -l 100
 both ptsematest 'Max' ptsematest -q -p 80 -i 1000 -l 100
 both ptsematest-smp 'Max' ptsematest -q -S -p 80 -i 1000 -l 100
@@ -117,13 +117,13 @@ shown 'count, renumbered' 2 "${own[@]}" getconf _NPROCESSORS_CONF
 interrupted() {
 	local program=(crtos run -- cyclictest -q -m -p 90 -i 1000)
 	case $1 in
-	Ctrl-C) { sleep "$2"; printf '\003'; sleep 4; } | timeout 200 script -qec "${program[*]}" /dev/null ;;
+	Ctrl-C) { sleep "$2"; printf '\003'; sleep 2; } | timeout 200 script -qec "${program[*]}" /dev/null ;;
 	*) timeout -s "$1" "$2" "${program[@]}" 2>&1 ;;
 	esac
 }
 # When it is interrupted it tells its result.
 for how in Ctrl-C TERM INT; do
-	interrupted $how 4 >ended
+	interrupted $how 2 >ended
 	grep -q 'T: 0 .*C: *[1-9].* Max: ' ended && { echo "ok ended by $how"; continue; }
 	echo "FAILED ended by $how:"
 	tail -n 5 ended

@@ -11,6 +11,7 @@
 # packages: picocom,python3-serial,setserial
 # uses: devices
 # full: ROUNDS=100
+# tier: full
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1

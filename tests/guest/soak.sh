@@ -3,7 +3,7 @@
 # Everything at once: pi_stress and cyclictest's threads (`-S` makes them as many as Linux has CPUs)
 # on two CPUs of the realm, hackbench beside them, stress-ng in Linux. No inversion, no lost
 # wake-up, no leak. In virtual time: a host that is too slow for cyclictest's wake-ups would have
-# nothing left for programs of lower priority. Three seconds are as many instructions as ten of real
+# nothing left for programs of lower priority. Two seconds are as many instructions as seven of real
 # time are here. `./x bench soak` runs this, too; latencies, which mean nothing here, are judged by
 # `./x bench soak --latencies`.
 # kernels: 6.1
@@ -14,7 +14,7 @@
 # full: SOAK=180
 set -u
 cd "$(mktemp -d)" || exit 1
-seconds=${SOAK:-3}
+seconds=${SOAK:-2}
 # From one wake-up of a thread of cyclictest to the next.
 interval_us=1000
 failed=0
