@@ -104,6 +104,12 @@ check_engine() {
 	box image cat /proc/self/status | grep -q '^Seccomp:.*2' || fail 'no seccomp profile'
 	box image cat /proc/self/status | grep -q '^CapEff:.*ffffffffff' && fail 'all capabilities'
 
+	# As docs/install.md has it, but for the network.
+	local command
+	command=$(sed -n '/^    podman run/,/^$/p' /usr/share/doc/crtos/install.md |
+		sed "s/podman run/$engine run --network none/; s/IMAGE/image/; s/PROGRAM/echo there/")
+	[ "$(eval "$command")" = there ] || fail "the page's command: $command"
+
 	# Programs, files, user, ids, exit status, streams.
 	same -- "$ABI/fork"
 	same -- "$ABI/signals"

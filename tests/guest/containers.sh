@@ -64,6 +64,10 @@ for program in fork threads signals exec-signals vfork; do
 	same member_apart $ABI/$program
 done
 
+# As docs/install.md has it.
+command=$(sed -n 's/^    \(bwrap .*\)PROGRAM$/\1echo there/p' /usr/share/doc/crtos/install.md)
+[ "$(eval "$command")" = there ] || fail "the page's command: $command"
+
 # Ids are those of the namespace, wherever a program sees them.
 cat >ids.py <<'END'
 import ctypes, os, signal, socket, struct, threading
