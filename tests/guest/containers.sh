@@ -80,10 +80,11 @@ child = os.fork()
 if not child:
     os._exit(os.getppid() & 127)
 print(child, os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT).si_pid, os.waitpid(child, 0))
+# Before the thread, which could take it while it ends.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 thread = threading.Thread(target=lambda: print(os.getpid() < threading.get_native_id() < 50))
 thread.start()
 thread.join()
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 os.kill(os.getpid(), signal.SIGUSR1)
 print(signal.sigwaitinfo([signal.SIGUSR1]).si_pid)
 print(sorted(int(name) for name in os.listdir('/proc') if name.isdigit()))
