@@ -64,7 +64,7 @@ impl Quota {
 
 /// Bytes of pages that nobody maps any more, while Linux has them: given back when this is dropped.
 /// A program would have more than is permitted otherwise by what it leaves in pipes of Linux.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Leaving {
     quota: Option<&'static Quota>,
     bytes: u64,
@@ -86,11 +86,7 @@ impl Leaving {
 
     /// Takes over what is in `other`, if it is of the same quota; says whether it was. Any context.
     pub(super) fn join(&mut self, other: &mut Self) -> bool {
-        let same = match (self.quota, other.quota) {
-            (Some(own), Some(others)) => ptr::eq(own, others),
-            (None, None) => true,
-            _ => false,
-        };
+        let same = self.quota.map(ptr::from_ref) == other.quota.map(ptr::from_ref);
         if same {
             self.bytes += mem::take(&mut other.bytes);
         }

@@ -158,7 +158,6 @@ impl AddressSpace {
                 let taken = tables.take(address, &mut stale);
                 let entry = taken.map_or(entry, |(entry, _)| entry);
                 if entry.flags().contains(Flags::EXPOSED) {
-                    self.present.fetch_sub(size.bytes(), Ordering::Relaxed);
                     collected.add(self, address..at, (entry.frame(), size));
                 } else {
                     self.count_out(size.bytes());

@@ -7,6 +7,7 @@ use crate::mm::frames;
 use crate::mm::quota::Leaving;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_channel::Join;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
@@ -90,14 +91,15 @@ impl Collected {
         Self { range: None, pages: Vec::new(), leaving: Leaving::none() }
     }
 
-    /// Adds the page of `space` that was at `range`, and counts until Linux has let it go. There is
-    /// room for it. Any context.
+    /// Adds a page that was present at `range` of `space`. It counts for the quota until Linux has
+    /// let it go. There is room for it. Any context.
     pub(super) fn add(
         &mut self,
         space: &AddressSpace,
         range: Range<UserAddr>,
         (frame, size): (Frame, FrameSize),
     ) {
+        space.present.fetch_sub(size.bytes(), Ordering::Relaxed);
         self.extend(range);
         self.pages.push((frame, size));
         self.leaving.add(space.quota(), size.bytes());

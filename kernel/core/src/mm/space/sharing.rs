@@ -10,7 +10,6 @@ use crate::mm::frames::{self, OwnedPage};
 use crate::mm::object::Object;
 use crate::mm::window::{self, Place};
 use core::ops::Range;
-use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_abi::channel::MOST_SHARED_PAGES;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
@@ -169,7 +168,6 @@ impl AddressSpace {
                     let taken = tables.take(address, &mut stale);
                     let entry = taken.map_or(entry, |(entry, _)| entry);
                     if entry.flags().contains(crtos_vm::Flags::EXPOSED) {
-                        self.present.fetch_sub(FRAME_SIZE, Ordering::Relaxed);
                         exposed.add(self, address..at, (entry.frame(), FrameSize::Small));
                     } else {
                         self.count_out(FRAME_SIZE);
