@@ -19,12 +19,5 @@ await 'ctr version >/dev/null 2>&1' 3000 || { tail containerd.log; exit 1; }
 dockerd --containerd /run/containerd/containerd.sock --iptables=false --bridge=none \
 	>dockerd.log 2>&1 &
 await 'docker info >/dev/null 2>&1' 3000 || { tail dockerd.log; exit 1; }
-make_image "$(command -v cyclictest)" "$(command -v chrt)" "$(command -v nice)" || exit 1
-modprobe crtos
-dmesg --clear
-crtos up --cpus 3 --memory 512M || exit 1
 check_engine
-crtos down || fail down
-# A case of shared-memory does what Linux warns of.
-complaints | grep -v 'attempted to duplicate a private mapping' | grep . && fail dmesg
 exit $failed
