@@ -117,19 +117,15 @@ def files(mib):
     for at in range(0, mib, 4):
         pages(4 * MIB, 0x2, fd, at * MIB, 1)
 
-def files_given_up(mib):
+def files_given_up(mib, flags=0x2):
     fd = os.open('disk/large', os.O_RDONLY)
-    address = pages(mib * MIB, 0x2, fd, 0, 1)
+    address = pages(mib * MIB, flags, fd, 0, 1)
     for at in range(address, address + mib * MIB, MIB):
         touch(at, MIB)
         libc.madvise(at, MIB, 4)
 
 def shared_file(mib):
-    fd = os.open('disk/large', os.O_RDONLY)
-    address = pages(mib * MIB, 0x1, fd, 0, 1)
-    for at in range(address, address + mib * MIB, MIB):
-        touch(at, MIB)
-        libc.madvise(at, MIB, 4)
+    files_given_up(mib, 0x1)
 
 # A mapping keeps what a second one has brought and gives up.
 def kept_file(mib):

@@ -22,7 +22,7 @@ await '[ -e /sys/class/net/can0 ] && [ -e /sys/class/net/eth1 ]' || exit 1
 
 # What the remedies name.
 useradd alice
-mkdir -p /etc/crtos /sys/fs/cgroup/group
+mkdir -p /etc/crtos
 crtos plan >/etc/crtos/realm.toml || exit 1
 cp /bin/true program
 card=$(lspci -D -d ::0108 | cut -d' ' -f1)
