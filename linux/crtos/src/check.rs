@@ -655,8 +655,8 @@ fn siblings(probe: &Probe<'_>) -> Finding {
     }
 }
 
-/// What Linux does with the frequency of CPUs, until they go offline. amd-pstate asks for the lowest
-/// one then if the processor chooses for itself (`amd_pstate_epp_offline`, since Linux 6.3).
+/// What Linux does with the frequency of CPUs, until they go offline. amd-pstate asks for the
+/// lowest one then if the processor chooses for itself (`amd_pstate_epp_offline`, since Linux 6.3).
 fn frequency(probe: &Probe<'_>) -> Finding {
     let read = |path: String| probe.machine.read(path);
     let governor = |cpu| read(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"));
