@@ -22,6 +22,7 @@ mod module;
 mod newest;
 mod parts;
 mod paths;
+mod processor;
 mod programs;
 mod progress;
 mod qemu;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// The folder of the project: that of `./x`, which says so, or else that of the harness's source.
 pub fn root() -> PathBuf {
@@ -41,9 +42,23 @@ pub struct Lock {
 
 /// Waits for the lock of that name in `folder`.
 pub fn lock(folder: &Path, name: &str) -> Result<Lock> {
-    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-    let path = folder.join(format!("{name}.lock"));
-    let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+    let file = lock_file(folder, name)?;
     flock(&file, FlockOperation::LockExclusive).context("take a lock")?;
     Ok(Lock { _file: file })
+}
+
+/// The lock of that name in `folder`, if nobody has it.
+pub fn try_lock(folder: &Path, name: &str) -> Result<Option<Lock>> {
+    let file = lock_file(folder, name)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Lock { _file: file })),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error).context("take a lock"),
+    }
+}
+
+fn lock_file(folder: &Path, name: &str) -> Result<File> {
+    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    let path = folder.join(format!("{name}.lock"));
+    File::create(&path).with_context(|| format!("open {}", path.display()))
 }

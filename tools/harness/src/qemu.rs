@@ -21,6 +21,8 @@ pub const SHARE_TAG: &str = "share";
 pub const DISK_SIZE: u64 = 128 << 20;
 /// Address of the network card by which a guest reaches what the host does.
 pub const NETWORK_CARD: &str = "52:54:00:12:34:56";
+/// Loops of Linux's delay in a tick, in virtual time: nanoseconds, at Debian's 250 ticks a second.
+const LOOPS_PER_TICK: u64 = 1_000_000_000 / 250;
 /// I/O port of the debug console.
 const DEBUGCON_PORT: u16 = 0xe9;
 /// A newer QEMU than the installed one, 11.1, and its firmware: before, devices of the I/O APIC
@@ -105,6 +107,8 @@ pub struct Machine<'a> {
     pub monitor: Option<&'a Path>,
     /// Plugins of QEMU, with their arguments.
     pub plugins: &'a [String],
+    /// The processor of the host that runs all of it; any if `None`.
+    pub processor: Option<usize>,
     /// Folder of the sockets.
     pub sockets: &'a Path,
 }
@@ -145,6 +149,9 @@ impl Machine<'_> {
     pub fn command(&self) -> Result<Command> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
+        if let Some(number) = self.processor {
+            command.args(["taskset", "--cpu-list", &number.to_string()]);
+        }
         let emulator = self.emulator()?;
         command.arg(emulator.get_program()).args(emulator.get_args());
         command.args(["-M", "q35,kernel-irqchip=off,hpet=on", "-nodefaults", "-no-user-config"]);
@@ -239,8 +246,8 @@ impl Machine<'_> {
         let line = "console=ttyS0 tsc=reliable no_timer_check hpet=disable";
         let needed = if self.icount {
             // Not quiet: lines of the log tell when to switch modes. The counter counts
-            // nanoseconds.
-            format!("{line} earlyprintk=ttyS0 tsc_early_khz=1000000")
+            // nanoseconds, and Linux need not find that out on each CPU.
+            format!("{line} earlyprintk=ttyS0 tsc_early_khz=1000000 lpj={LOOPS_PER_TICK}")
         } else {
             match tsc::frequency_khz() {
                 Some(khz) => format!("{line} quiet tsc_early_khz={khz}"),

@@ -22,6 +22,7 @@ use crate::disk::{self, Disk};
 use crate::iommu::Iommu;
 use crate::kernels::{self, Flavour, Kernel};
 use crate::mesa::Card;
+use crate::processor::Processor;
 use crate::qemu::{Cards, Monitor, SHARE_TAG, Uarts};
 use crate::{
     bochs, image, initramfs, layer, parts, paths, programs, progress, qemu, run, vfio_user,
@@ -29,8 +30,9 @@ use crate::{
 
 /// What a kernel prints when it gives up.
 const PANIC: &str = "Kernel panic - not syncing";
-/// What the kernel prints first, long before it calibrates its timers.
-const STARTED: &str = "Linux version";
+/// What the kernel prints shortly before it calibrates its timers: a quarter of a second on an idle
+/// host.
+const AHEAD: &str = "Freeing SMP alternatives";
 /// What the kernel prints once it has calibrated its timers.
 const CALIBRATED: &str = "smpboot: CPU0";
 /// How often slow things are looked at: the console, the interrupt flag.
@@ -195,6 +197,7 @@ pub struct Vm {
     /// The emulator's own messages.
     complaints: PathBuf,
     last_id: u32,
+    _processor: Option<Processor>,
     _scratch: TempDir,
 }
 
@@ -204,6 +207,7 @@ struct Started {
     control: File,
     stdin: File,
     monitor: Option<Monitor>,
+    processor: Option<Processor>,
 }
 
 /// Set once somebody wants the harness to end.
@@ -284,7 +288,7 @@ impl Vm {
             Emulator::Bochs => start_bochs,
         };
         let boot = Boot { config, kernel, layers, agent, console: &console };
-        let Started { emulator, control, stdin, monitor } =
+        let Started { emulator, control, stdin, monitor, processor } =
             begin(&boot, scratch.path(), &complaints)?;
         let (tell, news) = sync_channel(16);
         let finished = Arc::new(AtomicBool::new(false));
@@ -297,7 +301,7 @@ impl Vm {
             let tell = (config.on_panic == OnPanic::Stop).then_some(tell);
             move || watch_console(&console, &finished, monitor, tell)
         });
-        let (last_id, _scratch) = (0, scratch);
+        let (last_id, _processor, _scratch) = (0, processor, scratch);
         Ok(Self {
             emulator,
             control,
@@ -307,6 +311,7 @@ impl Vm {
             console,
             complaints,
             last_id,
+            _processor,
             _scratch,
         })
     }
@@ -491,6 +496,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
     };
     let share = config.share.as_deref().map(fs::canonicalize).transpose();
     let share = share.context("the folder to share")?;
+    let processor = if config.icount { Processor::take()? } else { None };
     let machine = qemu::Machine {
         kernel,
         initramfs: &initramfs,
@@ -514,6 +520,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         debugcon: config.debugcon.as_deref(),
         monitor: config.monitor.as_deref(),
         plugins: &config.plugins,
+        processor: processor.as_ref().map(Processor::number),
         sockets: scratch,
     };
     if config.devices.is_some() {
@@ -543,7 +550,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         spawn(move || vfio_user::serve(stream, function));
     }
     let monitor = config.icount.then(|| Monitor::new(monitor)).transpose()?;
-    Ok(Started { emulator: qemu, control, stdin, monitor })
+    Ok(Started { emulator: qemu, control, stdin, monitor, processor })
 }
 
 fn start_bochs(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Started> {
@@ -577,7 +584,7 @@ fn start_bochs(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Sta
         wait_for_connection(accept, &mut emulator, complaints)
     };
     let (control, stdin) = (connect(control)?, connect(stdin)?);
-    Ok(Started { emulator, control, stdin, monitor: None })
+    Ok(Started { emulator, control, stdin, monitor: None, processor: None })
 }
 
 /// Waits for the emulator to connect: `accept` would block before. Both kinds of sockets are files
@@ -680,7 +687,7 @@ impl Calibration {
     /// Switches the mode when the console says so; nothing is left once it is over.
     fn guard(self, text: &str) -> Option<Self> {
         match self {
-            Self::Ahead(mut monitor) if text.contains(STARTED) => {
+            Self::Ahead(mut monitor) if text.contains(AHEAD) => {
                 one_by_one(&mut monitor, "on").then_some(Self::Running(monitor))
             }
             Self::Running(mut monitor) if text.contains(CALIBRATED) => {
