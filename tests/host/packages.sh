@@ -32,6 +32,17 @@ getent group crtos && fail 'the group is there before'
 dpkg -i /crtos*.deb >/tmp/out 2>&1 || { fail install; cat /tmp/out; }
 modinfo -k "$kernel" -F vermagic crtos | grep -q "^$kernel " ||
 	{ fail 'DKMS built no module'; cat /var/lib/dkms/crtos/*/build/make.log; }
+# With another image of the hypervisor it is another module, which `crtos up` loads anew.
+srcversion() { modinfo -k "$kernel" -F srcversion crtos; }
+source=$(echo /usr/src/crtos-*)
+first=$(srcversion)
+cp "$source/hypervisor.bin" /tmp
+printf x >>"$source/hypervisor.bin"
+dkms build --force -k "$kernel" "crtos/${source##*/crtos-}" >/tmp/out 2>&1 &&
+	dkms install --force -k "$kernel" "crtos/${source##*/crtos-}" >/tmp/out 2>&1 ||
+	{ fail 'DKMS, again'; cat /tmp/out; }
+[ "$(srcversion)" != "$first" ] || fail 'another image is the same module'
+mv /tmp/hypervisor.bin "$source/hypervisor.bin"
 crtos --version || fail 'the command'
 crtos version | grep -q 'real-time kernel.* /usr/lib/crtos/kernel.elf *fits' ||
 	{ fail 'the kernel does not fit'; crtos version; }
