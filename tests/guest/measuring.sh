@@ -6,6 +6,7 @@
 # more kernels: 6.1-rt
 # realm: no
 # packages: rt-tests,stress-ng,python3-minimal
+# uses: blocks
 # tier: full
 # timeout: 1200
 set -u
@@ -33,8 +34,9 @@ while IFS= read -r command; do
 	*) fail "$command: status $status"; cat out ;;
 	esac
 	done=$((done + 1))
-done < <(awk '/^## / { here = /^## (The machine|Measuring)$/ }
-	/^```/ { inside = here && $0 == "```sh"; next } inside' /usr/share/doc/crtos/install.md)
+done < <(for section in 'The machine' Measuring; do
+	block /usr/share/doc/crtos/install.md "$section" sh
+done)
 [ $done = 5 ] || fail "$done commands"
 grep -q realm report.html || fail 'no figure of the realm'
 ls before after

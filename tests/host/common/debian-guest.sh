@@ -5,6 +5,9 @@ set -u
 share=/mnt/share
 # shellcheck source=tests/host/common/everything.sh
 . "$share/everything.sh"
+# shellcheck source=tests/common/blocks.sh
+. "$share/blocks.sh"
+page=$share/install.md
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 
@@ -18,14 +21,6 @@ await() {
 	return 1
 }
 
-# block SECTION KIND: the page's blocks of that kind, in that section.
-block() {
-	awk -v section="## $1" -v fence="\`\`\`$2" '
-		/^## / { here = $0 == section }
-		/^```/ { inside = here && $0 == fence; next }
-		inside' "$share/install.md"
-}
-
 # follow SECTION [LINES]: runs the commands of that section word by word, all or those lines, as
 # root, and says yes to what they ask. What they print is in /tmp/out. `./x` is the host's.
 follow() {
@@ -33,7 +28,7 @@ follow() {
 	{
 		# shellcheck disable=SC2016
 		echo 'sudo() { "$@"; }'
-		block "$1" sh | grep -v '^\./x ' | sed -n "${2-p}"
+		block "$page" "$1" sh | grep -v '^\./x ' | sed -n "${2-p}"
 	} >/tmp/commands
 	[ "$(wc -l </tmp/commands)" -gt 1 ] || fail "the page has no command for $1"
 	yes | bash -ex /tmp/commands >/tmp/out 2>&1 || { fail "$1"; cat /tmp/out; }
@@ -103,14 +98,14 @@ install() {
 	# A program by the units of the page, and the page's drop-in for a unit that somebody has.
 	local command='/usr/bin/cyclictest -m -p 98 -i 1000 -q'
 	mkdir /etc/crtos/run /etc/systemd/system/measure.service.d
-	block 'Starting at boot' conf >/etc/crtos/run/NAME.conf
+	block "$page" 'Starting at boot' conf >/etc/crtos/run/NAME.conf
 	cat >/etc/systemd/system/measure.service <<-END
 		[Service]
 		ExecStart=$command
 		[Install]
 		WantedBy=multi-user.target
 	END
-	block 'Starting at boot' ini | sed "s,/usr/bin/PROGRAM ARGUMENTS,$command," \
+	block "$page" 'Starting at boot' ini | sed "s,/usr/bin/PROGRAM ARGUMENTS,$command," \
 		>/etc/systemd/system/measure.service.d/realm.conf
 	grep -q "$command" /etc/systemd/system/measure.service.d/realm.conf || fail 'no drop-in'
 	# shellcheck disable=SC2086

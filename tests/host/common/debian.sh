@@ -37,7 +37,8 @@ next_version() {
 
 packages "$dir/share/first/target/deb"
 (next_version && packages "$dir/share/second") || exit 1
-cp tests/host/common/{debian-guest,everything}.sh tests/common/remedies.sh docs/install.md "$dir/share/"
+cp tests/host/common/{debian-guest,everything}.sh tests/common/{blocks,remedies}.sh \
+	docs/install.md "$dir/share/"
 
 # guest STEP...: boots from the disk, and does these steps of the script for the guest.
 guest() {
