@@ -702,13 +702,29 @@ fn lockdown(probe: &Probe<'_>) -> Finding {
     let enforced = machine.read("/sys/module/module/parameters/sig_enforce");
     let lockdown = machine.read("/sys/kernel/security/lockdown").unwrap_or_default();
     let locked = ["[integrity]", "[confidentiality]"].iter().any(|mode| lockdown.contains(mode));
-    match locked || enforced.as_deref() == Some("Y") {
-        true if machine.module_loaded("crtos") => ok("on, but the module is loaded"),
-        true => missing(
-            "on: this kernel refuses unsigned modules",
-            "sign crtos.ko with a key that the machine knows (mokutil --import), or turn secure boot off in the firmware's setup",
-        ),
-        false => ok("the kernel loads modules without a signature"),
+    if !locked && enforced.as_deref() != Some("Y") {
+        return ok("the kernel loads modules without a signature");
+    }
+    if machine.module_loaded("crtos") {
+        return ok("on, but the module is loaded");
+    }
+    let path = install::module_path(machine);
+    let signer = path.and_then(|path| install::module_signer(&machine.path(&path)));
+    let keys = machine.read("/proc/keys").unwrap_or_default();
+    signature(signer.as_deref(), &keys)
+}
+
+/// Whether Linux takes a module with that signer, of whom `keys` (/proc/keys) may have one.
+fn signature(signer: Option<&str>, keys: &str) -> Finding {
+    const SIGN: &str = "sign crtos.ko with a key that the machine knows (mokutil --import), or turn secure boot off in the firmware's setup";
+    let Some(signer) = signer else {
+        return missing("on: this kernel refuses unsigned modules", SIGN);
+    };
+    // Of a certificate Linux shows the name of whom it is for, and then a number.
+    let name = format!(" {signer}: ");
+    match keys.lines().any(|key| key.contains(" asymmetri ") && key.contains(&name)) {
+        true => ok(format!("on, and Linux has a key of {signer}, who signed the module")),
+        false => missing(format!("on: Linux has no key of {signer}, who signed the module"), SIGN),
     }
 }
 
@@ -1009,6 +1025,21 @@ mod tests {
         use std::os::unix::fs::FileExt;
         file.write_all_at(&value.to_le_bytes(), register.into()).unwrap();
         fake
+    }
+
+    #[test]
+    fn a_key_of_the_signer_is_looked_for() {
+        const SIGNER: &str = "DKMS module signing key";
+        const KEYS: &str = "\
+            0a8a46ff I------     1 perm 1f030000     0     0 asymmetri Debian Secure Boot CA: 6ccece7e4c6c: X509.rsa bb419ea1 []\n\
+            1b2c I------     1 perm 1f030000     0     0 keyring   DKMS module signing key: 1\n";
+        let enrolled = format!(
+            "{KEYS}2f I------     1 perm 1f010000     0     0 asymmetri {SIGNER}: 51a3c2: X509.rsa 51a3c2 []\n"
+        );
+        assert_eq!(signature(None, &enrolled).verdict, Verdict::Missing);
+        assert_eq!(signature(Some(SIGNER), KEYS).verdict, Verdict::Missing);
+        assert_eq!(signature(Some("signing key"), KEYS).verdict, Verdict::Missing);
+        assert_eq!(signature(Some(SIGNER), &enrolled).verdict, Verdict::Ok);
     }
 
     #[test]

@@ -111,6 +111,15 @@ pub fn module_fact(path: &Path, field: &str) -> Option<String> {
     if path.extension().is_some_and(|end| end == "ko") {
         return module_field(&fs::read(path).ok()?, field);
     }
+    modinfo(path, field)
+}
+
+/// Returns the name of who signed a module's file, which may be compressed.
+pub fn module_signer(path: &Path) -> Option<String> {
+    modinfo(path, "signer")
+}
+
+fn modinfo(path: &Path, field: &str) -> Option<String> {
     let output = Command::new("modinfo").args(["-F", field]).arg(path).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     let value = text.trim();
