@@ -31,8 +31,8 @@ left() { crtos stats --json | gojq '.realm.pool_free_bytes / 1024 | floor'; }
 nobody_runs() { [ -z "$(crtos ps --json | gojq -r '.[].pid')" ]; }
 whole() {
 	await nobody_runs 300 || fail "$1: a program is left"
-	await 'realm 12345 python3 attack.py take 24 2>/dev/null' 300 || fail "$1: less than the share"
-	await 'realm 12346 python3 attack.py take 24 2>/dev/null' 300 || fail "$1: less for another"
+	await 'realm 12345 python3 -IS attack.py take 24 2>/dev/null' 300 || fail "$1: less than the share"
+	await 'realm 12346 python3 -IS attack.py take 24 2>/dev/null' 300 || fail "$1: less for another"
 }
 
 # A file that everybody may read, and one that both users may write to; not in Linux's memory alone.
@@ -46,7 +46,7 @@ sync
 sleep 2
 
 cat >attack.py <<'P'
-import ctypes, ctypes.util, mmap, os, signal, socket, sys, threading, time
+import ctypes, mmap, os, signal, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
@@ -64,12 +64,11 @@ def pages(length, flags=0x22, fd=-1, offset=0, rights=3):
     return address
 
 def fill(address, length):
-    for at in range(address, address + length, 4096):
-        ctypes.c_ubyte.from_address(at).value = 1
+    ctypes.memset(address, 1, length)
 
 def touch(address, length):
-    for at in range(address, address + length, 4096):
-        ctypes.c_ubyte.from_address(at).value
+    for at in range(address, address + length, MIB // 16):
+        ctypes.string_at(at, MIB // 16)
 
 def take(mib):
     fill(pages(mib * MIB), mib * MIB)
@@ -194,12 +193,12 @@ globals()[sys.argv[1]](int(sys.argv[2]))
 P
 
 # More memory.
-crtos run -- python3 attack.py take 1 || fail 'nothing runs'
-realm 12345 python3 attack.py take 24 || fail 'the share is not there'
-realm 12345 python3 attack.py files 20 || fail 'a part of a file'
+crtos run -- python3 -IS attack.py take 1 || fail 'nothing runs'
+realm 12345 python3 -IS attack.py take 24 || fail 'the share is not there'
+realm 12345 python3 -IS attack.py files 20 || fail 'a part of a file'
 for way in memory forks threads shared moved files files_given_up shared_file kept_file; do
 	before=$(left)
-	realm 12345 python3 attack.py $way 100 >out 2>err
+	realm 12345 python3 -IS attack.py $way 100 >out 2>err
 	status=$?
 	case $way:$status in
 	forks:*) grep -q 'Errno 12\|Cannot allocate' err || [ $status = 137 ] || fail "$way: $status" ;;
@@ -211,28 +210,28 @@ for way in memory forks threads shared moved files files_given_up shared_file ke
 done
 # Parts that ended programs have brought stay while there is memory, and count for who keeps them.
 for at in 0 12 24 36 48 60 72 84; do
-	realm 12345 python3 attack.py part $at || fail "a part at $at"
+	realm 12345 python3 -IS attack.py part $at || fail "a part at $at"
 done
-realm 12345 python3 attack.py keep 100 2>err &
+realm 12345 python3 -IS attack.py keep 100 2>err &
 await '[ -e held ]' || { fail 'a whole file, of which nothing is touched'; cat err; }
-crtos run -- python3 attack.py take 100 || fail 'more than the share is kept'
+crtos run -- python3 -IS attack.py take 100 || fail 'more than the share is kept'
 crtos ps --json | gojq -r '.[] | select(.command == "python3") | .pid' | xargs -r kill -KILL
 wait
 rm -f held
-realm 12345 python3 attack.py exits 24 || fail 'execve is refused'
-realm 12345 python3 attack.py piped 12 || fail 'pages in pipes'
-realm 12345 python3 attack.py piped_take 20 2>err
+realm 12345 python3 -IS attack.py exits 24 || fail 'execve is refused'
+realm 12345 python3 -IS attack.py piped 12 || fail 'pages in pipes'
+realm 12345 python3 -IS attack.py piped_take 20 2>err
 [ $? = 137 ] || { fail 'more by pages in pipes'; cat err; }
-realm 12345 python3 attack.py again 16 || fail 'what Linux has had is not there again'
+realm 12345 python3 -IS attack.py again 16 || fail 'what Linux has had is not there again'
 
 # What one user has brought of a file does not count for another one, and refuses them nothing.
-realm 12345 python3 attack.py held 10 2>err &
+realm 12345 python3 -IS attack.py held 10 2>err &
 await '[ -e held ]' || { fail 'the file is not held'; cat err; }
-realm 12345 python3 attack.py take 24 2>/dev/null && fail 'what is held does not count'
-realm 12346 python3 attack.py files_given_up 24 || fail 'another user is refused what is there'
-realm 12346 python3 attack.py take 30 || fail 'another user pays'
+realm 12345 python3 -IS attack.py take 24 2>/dev/null && fail 'what is held does not count'
+realm 12346 python3 -IS attack.py files_given_up 24 || fail 'another user is refused what is there'
+realm 12346 python3 -IS attack.py take 30 || fail 'another user pays'
 rm -f held
-realm 12346 python3 attack.py held 14 2>err &
+realm 12346 python3 -IS attack.py held 14 2>err &
 await '[ -e held ]' || { fail 'another user is refused a file'; cat err; }
 crtos ps --json | gojq -r '.[] | select(.command == "python3") | .pid' | xargs -r kill -KILL
 wait
@@ -241,7 +240,7 @@ whole 'a file that others hold'
 # Again and again.
 before=$(left)
 for ((round = 0; round < ${ROUNDS:-10}; round++)); do
-	realm 12345 python3 attack.py killed 16 2>/dev/null
+	realm 12345 python3 -IS attack.py killed 16 2>/dev/null
 	[ $? = 137 ] || { fail 'it was not killed'; break; }
 done
 await nobody_runs 300
@@ -291,11 +290,11 @@ check('affinity')
 if len(sys.argv) < 2:
     os.execv(sys.executable, [sys.executable, __file__, 'again'])
 P
-realm 12345 python3 more.py >out 2>err || { fail 'more.py'; cat err; }
+realm 12345 python3 -IS more.py >out 2>err || { fail 'more.py'; cat err; }
 [ -s out ] && { fail 'more than is permitted:'; cat out; }
-as 12345 chrt -f 99 crtos run -- python3 more.py >out 2>err || { fail 'more.py'; cat err; }
+as 12345 chrt -f 99 crtos run -- python3 -IS more.py >out 2>err || { fail 'more.py'; cat err; }
 [ -s out ] && { fail 'more than is permitted by what was inherited:'; cat out; }
-as 12345 taskset -c 0 unshare --user --map-root-user crtos run -- python3 more.py >out 2>err
+as 12345 taskset -c 0 unshare --user --map-root-user crtos run -- python3 -IS more.py >out 2>err
 [ -s out ] && { fail 'more than is permitted in a user namespace:'; cat out; }
 
 # Others' threads keep what they have.
