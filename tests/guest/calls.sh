@@ -3,10 +3,13 @@
 # The length of local system calls, in instructions between the program's SYSCALL and what follows.
 # kernels: 6.1
 # icount: yes
+# realm: no
 # shared: yes
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
+crtos up --cpus 3 --memory 512M || exit 1
+trap 'crtos down' EXIT
 chrt -f 80 crtos run -- "$PROGRAMS/calls" >realm || exit 1
 taskset -c 1 "$PROGRAMS/calls" >linux || exit 1
 echo "instructions: least, median, most; in the realm, and in Linux"

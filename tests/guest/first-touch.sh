@@ -4,10 +4,13 @@
 # first access to a page takes no longer than another one.
 # kernels: 6.1
 # icount: yes
+# realm: no
 # shared: yes
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
+crtos up --cpus 3 --memory 512M || exit 1
+trap 'crtos down' EXIT
 program=$PROGRAMS/first-touch
 failed=0
 "$program" >/dev/null || exit 1

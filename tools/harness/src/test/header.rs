@@ -166,6 +166,11 @@ impl Header {
         self.shared && other.shared && same_uarts && machine(self) == machine(other)
     }
 
+    /// Boots with this parameter of Linux as well.
+    pub fn add_boot_parameter(&mut self, parameter: &str) {
+        self.boot = format!("{} {parameter}", self.boot).trim_start().to_owned();
+    }
+
     /// Wants what the other one does as well: of that which disturbs no script that does without.
     pub fn join(&mut self, other: &Self) {
         self.packages.extend(other.packages.iter().cloned());
