@@ -720,9 +720,12 @@ fn signature(signer: Option<&str>, keys: &str) -> Finding {
     let Some(signer) = signer else {
         return missing("on: this kernel refuses unsigned modules", SIGN);
     };
-    // Of a certificate Linux shows the name of whom it is for, and then a number.
-    let name = format!(" {signer}: ");
-    match keys.lines().any(|key| key.contains(" asymmetri ") && key.contains(&name)) {
+    // Of a certificate Linux shows for whom it is, with or without their organization, then numbers.
+    let is_theirs = |key: &str| {
+        key.split_once(" asymmetri ")
+            .is_some_and(|(_, description)| description.split(": ").any(|part| part == signer))
+    };
+    match keys.lines().any(is_theirs) {
         true => ok(format!("on, and Linux has a key of {signer}, who signed the module")),
         false => missing(format!("on: Linux has no key of {signer}, who signed the module"), SIGN),
     }
@@ -1030,15 +1033,15 @@ mod tests {
     #[test]
     fn a_key_of_the_signer_is_looked_for() {
         const SIGNER: &str = "DKMS module signing key";
-        const KEYS: &str = "\
-            0a8a46ff I------     1 perm 1f030000     0     0 asymmetri Debian Secure Boot CA: 6ccece7e4c6c: X509.rsa bb419ea1 []\n\
-            1b2c I------     1 perm 1f030000     0     0 keyring   DKMS module signing key: 1\n";
-        let enrolled = format!(
-            "{KEYS}2f I------     1 perm 1f010000     0     0 asymmetri {SIGNER}: 51a3c2: X509.rsa 51a3c2 []\n"
-        );
+        let line = |kind: &str, name: &str, end: &str| {
+            format!("1b2c I------     1 perm 1f030000     0     0 {kind} {name}: {end}\n")
+        };
+        let others = line("asymmetri", "Debian Secure Boot CA", "6ccece7e: X509.rsa bb419ea1 []")
+            + &line("keyring  ", SIGNER, "1");
+        let enrolled = others.clone() + &line("asymmetri", SIGNER, "51a3c2: X509.rsa 51a3c2 []");
         assert_eq!(signature(None, &enrolled).verdict, Verdict::Missing);
-        assert_eq!(signature(Some(SIGNER), KEYS).verdict, Verdict::Missing);
-        assert_eq!(signature(Some("signing key"), KEYS).verdict, Verdict::Missing);
+        assert_eq!(signature(Some(SIGNER), &others).verdict, Verdict::Missing);
+        assert_eq!(signature(Some("signing key"), &enrolled).verdict, Verdict::Missing);
         assert_eq!(signature(Some(SIGNER), &enrolled).verdict, Verdict::Ok);
     }
 
