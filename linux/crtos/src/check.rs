@@ -720,7 +720,7 @@ fn signature(signer: Option<&str>, keys: &str) -> Finding {
     let Some(signer) = signer else {
         return missing("on: this kernel refuses unsigned modules", SIGN);
     };
-    // Of a certificate Linux shows for whom it is, with or without their organization, then numbers.
+    // Of a certificate Linux shows for whom it is, perhaps their organization first, then numbers.
     let is_theirs = |key: &str| {
         key.split_once(" asymmetri ")
             .is_some_and(|(_, description)| description.split(": ").any(|part| part == signer))

@@ -40,8 +40,8 @@ const ABI_KERNEL: Flavour = Flavour::V6_1;
 /// That of those linked dynamically: of the other version, and with PREEMPT_RT.
 const ABI_KERNEL_DYNAMIC: Flavour = Flavour::V6_12Rt;
 /// Parameter of the boot without measures against what processors do ahead: they take a fifth of
-/// what this Linux takes in emulation. The other kernels have them, and this one in virtual time and
-/// with `--full`.
+/// what this Linux takes in emulation. The other kernels have them, and this one in virtual time
+/// and with `--full`.
 const NO_MITIGATIONS: (Flavour, &str) = (Flavour::V6_12, "mitigations=off");
 /// Seconds that a program of the ABI tests has in each realm: it takes some, and more on a busy
 /// host.
