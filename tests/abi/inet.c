@@ -729,6 +729,7 @@ ROLE(peer)
 	CHECK(bind(all[0].fd, ADDRESS("0.0.0.0", ECHO), LENGTH) == 0);
 	CHECK(bind(all[1].fd, ADDRESS("0.0.0.0", COMMAND), LENGTH) == 0);
 	CHECK(bind(all[2].fd, ADDRESS("0.0.0.0", ECHO), LENGTH) == 0 && listen(all[2].fd, 50) == 0);
+	SAY("answers");
 	while (poll(all, 3, -1) > 0) {
 		socklen_t length = sizeof(from);
 

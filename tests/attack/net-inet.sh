@@ -10,7 +10,7 @@
 # realm: no
 # devices: yes
 # packages: python3-minimal
-# uses: net peer
+# uses: net peer net-inet
 # timeout: 900
 # tier: full
 set -u
@@ -71,7 +71,7 @@ PY
 in_memory crtos "$program" "$PROGRAMS/periodic" python3 ip gojq busybox
 wire && peer || exit 1
 station=$(cat /sys/class/net/near/address)
-over_there bash -c "exec -a peer $program" &
+answering "$program" || exit 1
 server=$!
 crtos up --cpus 3 --memory 256M --device near || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
