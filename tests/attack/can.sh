@@ -11,6 +11,7 @@
 # can: yes
 # packages: can-utils
 # timeout: 900
+# uses: can
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -57,7 +58,7 @@ await '[ "$(free_memory)" = "$before" ]' || fail "memory: $before before, $(free
 
 # All can be had again, and works.
 holds filters 2
-(sleep 1; cansend can1 321#0102) &
+(candump_waits; cansend can1 321#0102) &
 crtos run -- timeout 20 candump -n 1 can0,321:7FF >came
 grep -q '321   \[2\]  01 02' came || fail "nothing comes: $(cat came)"
 wait

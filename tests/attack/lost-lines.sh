@@ -12,6 +12,7 @@
 # can: yes
 # packages: can-utils
 # timeout: 600
+# uses: can
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -106,7 +107,7 @@ program=$waker
 wakes_on
 crtos device add ttyS1 && crtos device add can0 || fail 'not given again'
 timeout 60 candump -n 1 can1 >heard 2>&1 &
-sleep 0.5
+listens can1
 crtos run -- cansend can0 123#AB || fail cansend
 wait $!
 grep -q AB heard || fail "nothing comes: $(cat heard)"

@@ -9,7 +9,7 @@
 # shared: yes
 # can: yes
 # packages: can-utils,python3-can
-# uses: devices
+# uses: devices can
 # full: ROUNDS=100
 # tier: full
 # timeout: 1200
@@ -27,7 +27,7 @@ passes() {
 	local when=$1
 	shift
 	timeout 60 candump -n 1 can1 >heard 2>&1 &
-	sleep 0.7
+	listens can1
 	"$@" || fail "$when: status $?"
 	wait $!
 	grep -q '123   \[4\]  DE AD BE EF' heard || fail "$when: $(cat heard)"
@@ -57,7 +57,7 @@ refused 'can0 is up' crtos device add can0
 ip link set can0 down
 candump -D can0 >/dev/null 2>&1 &
 user=$!
-await 'grep -q can0 /proc/net/can/rcvlist_all'
+listens can0
 refused 'programs receive from it' crtos device add can0
 kill $user; wait $user 2>/dev/null
 # A program of the realm has Linux's socket, which stays Linux's.
@@ -93,11 +93,11 @@ refused 'has it already' crtos device add can0
 by_realm 'when it has come'
 await 'crtos stats | grep -q "^can0  *[1-9]"' 50 || fail "stats: $(crtos stats --json)"
 (timeout 60 candump -L -n 20 can1 | wc -l >count) &
-sleep 0.7
+listens can1
 crtos run -- cangen can0 -n 20 -g 5 || fail "cangen: status $?"
 wait $!
 [ "$(cat count)" = 20 ] || fail "of 20 frames $(cat count) come"
-(sleep 2; cansend can1 321#0102) &
+(candump_waits; cansend can1 321#0102) &
 timeout 60 crtos run -- candump -n 1 can0 >came || fail "candump: status $?"
 grep -q '321   \[2\]  01 02' came || fail "candump: $(cat came)"
 
@@ -120,7 +120,7 @@ kill $peer; wait $peer 2>/dev/null
 kept candump
 timeout 60 candump -n 1 can1 >/dev/null &
 hears=$!
-sleep 0.5
+listens can1
 uses cangen -g 100
 wait $hears || fail 'cangen sends nothing'
 kept cangen

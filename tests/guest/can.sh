@@ -11,6 +11,7 @@
 # packages: can-utils,python3-can
 # full: ROUNDS=9
 # timeout: 600
+# uses: can
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -26,14 +27,14 @@ hear() {
 	shift
 	timeout 20 candump -L -n "$count" can1 2>&1 | sed 's/^([^)]*) //' >heard &
 	listener=$!
-	sleep 0.7
+	listens can1
 	"${run[@]}" "$@"
 	echo "status $?"
 	wait $listener
 	cat heard
 }
-# later FRAME...: the other end sends frames a while after a program has begun.
-later() { (sleep 2; for frame; do cansend can1 "$frame"; done) & }
+# later FRAME...: the other end sends frames when candump waits.
+later() { (candump_waits; for frame; do cansend can1 "$frame"; done) & }
 
 programs() {
 	echo '== cansend'
@@ -58,7 +59,7 @@ programs() {
 	echo '== cangen, cansequence'
 	hear 20 cangen can0 -n 20 -g 5 -I i -L i -D i
 	(timeout 25 cansequence -r can1 -q 1 >sequence 2>&1; echo "status $?" >>sequence) &
-	sleep 0.7
+	listens can1
 	"${run[@]}" cansequence can0 --loop=50 -p; echo "status $?"
 	kill %% 2>/dev/null
 	wait
@@ -107,7 +108,7 @@ ip link add dev vcan0 type vcan || fail vcan
 ip link set vcan0 up || fail vcan
 timeout 20 candump -n 1 vcan0 >heard &
 listener=$!
-sleep 0.5
+listens vcan0
 "${run[@]}" cansend vcan0 7FF#AA || fail 'cansend to Linux'
 wait $listener
 grep -q '7FF   \[1\]  AA' heard || fail "vcan0: $(cat heard)"
@@ -137,7 +138,7 @@ hear 1 cansend can0 123#DEADBEEF | grep -q 'can1 123#DEADBEEF' || fail 'Linux ca
 # What is refused, and a command that is killed.
 candump can0 >/dev/null &
 user=$!
-sleep 0.5
+listens can0
 "${up[@]}" 2>why && fail 'one that programs use is taken'
 grep -q 'programs receive from it' why || fail "$(cat why)"
 kill $user; wait $user 2>/dev/null

@@ -12,7 +12,7 @@
 # can: yes
 # devices: yes
 # packages: can-utils,pciutils,arping
-# uses: edu vfio devices
+# uses: edu vfio devices can
 # full: ROUNDS=100
 # timeout: 3000
 set -u
@@ -74,7 +74,7 @@ linux_uses() {
 
 	name=$(name_of "${cans[1]}") own=$(name_of "$can")
 	timeout 10 candump -n 1 "$name" >got &
-	sleep 0.3
+	listens "$name"
 	cansend "$own" 123#AB || fail "$1: cansend"
 	wait $!
 	grep -q AB got || fail "$1: nothing comes by CAN from $own to $name"
