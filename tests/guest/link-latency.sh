@@ -36,6 +36,8 @@ from_cell() {
 	[ "$(state right)" != running ] || crtos cell stop right
 	crtos cell start right $inmate --command-line "serve=$2 rounds=$count pause=300000" ||
 		fail "$what: start"
+	# Linux is idle meanwhile, or its turns are in each way.
+	sleep 2
 	await '[ "$(peer 2)" = 2 ]' 600 || fail "$what: no end"
 	line=$(crtos log | grep 'link: one way' | tail -n 1)
 	read -r median most < <(sed 's/.* way \([0-9]*\) .*, \([0-9]*\) at most.*/\1 \2/' <<<"$line")
@@ -53,7 +55,7 @@ crtos up --cpus 3 --memory 256M --link plant:1 || exit 1
 crtos run -- "$program" $path 1 answer $count & waiter=$!
 await '[ "$(peer 1)" = 1 ]' 100 || fail 'the realm does not answer'
 sleep 1
-from_cell 'cell to realm' 1 6000 12000
+from_cell 'cell to realm' 1 3000 12000
 wait $waiter
 crtos run -- "$program" $path 1 answer $count & waiter=$!
 await '[ "$(peer 1)" = 1 ]' 100 || fail 'the realm does not answer Linux'
