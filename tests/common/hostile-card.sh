@@ -30,7 +30,7 @@ realm_uses() { timeout 60 crtos run -- arping -q -c 1 -I "$interface" 10.0.0.2 |
 # frames: some come to the card, whoever has it, and whatever their address.
 frames() {
 	ip netns exec end timeout 10 arping -q -c 3 -W 0.1 -I "$peer" 10.0.0.77
-	ip netns exec end timeout 10 busybox ping -q -c 2 -W 1 10.0.0.1
+	ip netns exec end timeout 10 busybox ping -q -c 2 -i 0.2 -W 1 10.0.0.1
 } >/dev/null 2>&1
 set_up 'at first' || exit 1
 interface=$(name_of_card)
@@ -110,7 +110,7 @@ done
 
 # A locked realm keeps it, even if Linux loses it; it comes back with the end of the realm.
 crtos up --cpus 3 --memory 192M --device "$interface" --locked || fail 'up, locked'
-crtos run -- arping -I "$interface" 10.0.0.2 >answers & program=$!
+crtos run -- arping -W 0.2 -I "$interface" 10.0.0.2 >answers & program=$!
 more() { local before; before=$(wc -l <answers); await '[ "$(wc -l <answers)" -gt $((before + 2)) ]' 100; }
 more || fail 'locked: no frames'
 echo 1 >"$place/remove"
