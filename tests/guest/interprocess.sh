@@ -148,7 +148,7 @@ int main(int, char **arguments)
 		meet(state);
 	std::puts("semaphore");
 
-	// Both make and free memory of one heap, and strings of one map, whose pointers are relative.
+	// Both make and free memory of one heap, and strings of one map: relative pointers.
 	for (long turn = 0; turn < count; turn++) {
 		int key = 2 * turn + role;
 		scoped_lock<named_sharable_mutex> lock(sharable);
