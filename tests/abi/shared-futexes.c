@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
+// also: musl
 /*
  * Futexes between processes, at words of files in memory: a memfd, a file of /dev/shm, a segment
  * of System V. Linux has the pages, so that programs outside of the realm could wait there, too.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
+// also: musl
 /* Handlers, masks, alternate stacks, and calls that are interrupted or made again. */
 #define _GNU_SOURCE
 #include <setjmp.h>

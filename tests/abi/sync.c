@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
+// also: musl
 /*
  * What POSIX threads make of futexes, within a process and between processes: mutexes of all kinds,
  * conditions, barriers, semaphores, and locks for readers and writers.

@@ -26,11 +26,38 @@ pub const SELF_TEST: &str = "usr/lib/crtos-tests/self-test.elf";
 /// How they are compiled.
 const FLAGS: &[&str] = &["-O2", "-Wall", "-Werror", "-pthread"];
 
-/// The line near the top of a program that is tested dynamically linked as well, under its name and
-/// [`DYNAMIC`].
-const ALSO_DYNAMIC: &str = "// also: dynamic";
 /// What the name of a dynamically linked program ends with.
 pub const DYNAMIC: &str = "-dynamic";
+
+/// The ways to compile a program besides the static one with glibc.
+const WAYS: &[Way] = &[
+    Way { line: "// also: dynamic", ending: DYNAMIC, compiler: "gcc", options: &["-pie"] },
+    // The headers of Linux's ABI are not musl's.
+    Way {
+        line: "// also: musl",
+        ending: "-musl",
+        compiler: "musl-gcc",
+        options: &[
+            "-static",
+            "-idirafter",
+            "/usr/include",
+            "-idirafter",
+            "/usr/include/x86_64-linux-gnu",
+        ],
+    },
+];
+/// The way that each program is compiled.
+const STATIC: Way = Way { line: "", ending: "", compiler: "gcc", options: &["-static"] };
+
+/// A way to compile a program.
+struct Way {
+    /// The line near the top of a program that asks for it.
+    line: &'static str,
+    /// What is appended to the program's name.
+    ending: &'static str,
+    compiler: &'static str,
+    options: &'static [&'static str],
+}
 
 /// The line near the top of a program that a script runs with arguments of its own.
 const BY_SCRIPT: &str = "// run: by a script";
@@ -41,9 +68,9 @@ fn says(source: &Path, line: &str) -> bool {
     text.lines().take(4).any(|other| other == line)
 }
 
-/// Whether a program is tested dynamically linked as well.
-fn is_also_dynamic(source: &Path) -> bool {
-    says(source, ALSO_DYNAMIC)
+/// The ways that a program is compiled.
+fn ways(source: &Path) -> impl Iterator<Item = &'static Way> {
+    [&STATIC].into_iter().chain(WAYS.iter().filter(move |way| says(source, way.line)))
 }
 
 /// The files of a folder of `tests` with that ending, sorted.
@@ -72,8 +99,7 @@ pub fn alone() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, path) in files("abi", "c")? {
         if !says(&path, BY_SCRIPT) {
-            names.extend(is_also_dynamic(&path).then(|| format!("{name}{DYNAMIC}")));
-            names.push(name);
+            names.extend(ways(&path).map(|way| format!("{name}{}", way.ending)));
         }
     }
     names.sort();
@@ -116,8 +142,7 @@ pub fn install_bench(folder: &Path) -> Result<()> {
 struct Work {
     source: PathBuf,
     program: PathBuf,
-    /// How it is linked.
-    way: &'static str,
+    way: &'static Way,
 }
 
 /// Compiles what changed, and removes what has no source any more. Returns the names of
@@ -135,12 +160,8 @@ fn compile_all(sources: &Path, folder: &Path) -> Result<BTreeMap<String, String>
         let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let changed = fs::metadata(&source)?.modified()?;
         let changed = headers_changed.map_or(changed, |headers| changed.max(headers));
-        let mut ways = vec![(name.clone(), "-static")];
-        if is_also_dynamic(&source) {
-            ways.push((name + DYNAMIC, "-pie"));
-        }
-        for (name, way) in ways {
-            let program = folder.join(name);
+        for way in ways(&source) {
+            let program = folder.join(format!("{name}{}", way.ending));
             let is_current =
                 fs::metadata(&program).and_then(|p| p.modified()).is_ok_and(|t| t > changed);
             if is_current {
@@ -205,10 +226,10 @@ fn compile(work: &Work) -> Result<()> {
     let Work { source, program, way } = work;
     let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let _step = progress::step(format!("compile {name}"));
-    let mut gcc = Command::new("gcc");
+    let mut compiler = Command::new(way.compiler);
     // What an interrupted compiler leaves behind has another name.
     let half_made = program.with_extension("half-made");
-    gcc.args(FLAGS).arg(way).arg("-o").arg(&half_made).arg(source);
-    run::quietly(&mut gcc).with_context(|| format!("compile {name}"))?;
+    compiler.args(FLAGS).args(way.options).arg("-o").arg(&half_made).arg(source);
+    run::quietly(&mut compiler).with_context(|| format!("compile {name}"))?;
     fs::rename(half_made, program).with_context(|| format!("name {name}"))
 }

@@ -25,6 +25,7 @@ const PACKAGES: &[&str] = &[
     "lz4",
     "make",
     "mmdebstrap",
+    "musl-tools",
     "pahole",
     "perl",
     "shellcheck",
