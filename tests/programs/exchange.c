@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// also: musl
 /*
  * exchange FILE COMMAND...: two programs that wait for each other in one piece of memory, by what
  * the C library has for several processes.
@@ -243,7 +244,9 @@ static void begin_real_time(void)
 {
 	struct sched_param param = { .sched_priority = 80 };
 
-	if (sched_setscheduler(0, SCHED_FIFO, &param) || mlockall(MCL_CURRENT | MCL_FUTURE))
+	/* musl's function of that name does nothing. */
+	if (syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &param) ||
+	    mlockall(MCL_CURRENT | MCL_FUTURE))
 		fail("real time", errno);
 }
 
