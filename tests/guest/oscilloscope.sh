@@ -64,8 +64,7 @@ stty -F $other sane raw -echo 38400
 stty -F $line sane raw -echo 38400
 generator $other &
 player=$!
-# What is drawn in shared memory a server of Linux does not see (docs/limits.md).
-Xvfb $DISPLAY -screen 0 640x480x24 -fbdir . -nolisten tcp -noreset -extension MIT-SHM 2>xvfb.log &
+Xvfb $DISPLAY -screen 0 640x480x24 -fbdir . -nolisten tcp -noreset 2>xvfb.log &
 server=$!
 await '[ -s Xvfb_screen0 ]' || exit 1
 

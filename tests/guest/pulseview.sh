@@ -21,8 +21,7 @@ exec 9<>$other
 stty -F $other sane raw -echo 115200
 analyser $other asked &
 player=$!
-# A server of Linux does not see what is drawn in shared memory (docs/limits.md).
-Xvfb $DISPLAY -screen 0 800x600x24 -fbdir . -nolisten tcp -noreset -extension MIT-SHM 2>xvfb.log &
+Xvfb $DISPLAY -screen 0 800x600x24 -fbdir . -nolisten tcp -noreset 2>xvfb.log &
 server=$!
 await '[ -s Xvfb_screen0 ]' || exit 1
 
