@@ -11,15 +11,14 @@
 # shared: yes
 # full: ROUNDS=400
 # timeout: 1800
+# uses: exchange
+# A variable is that of common/exchange.sh.
+# shellcheck disable=SC2154
 set -u
-file=/dev/shm/exchange
 exchange=$PROGRAMS/exchange
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 free_memory() { crtos stats | grep -o 'memory for processes: .* free'; }
-fresh() { rm -f $file; "$exchange" $file make; }
-# says FILE TEXT: waits until a program has said that.
-says() { await "grep -q '$2' $1"; }
 
 # The shell tells of each program that is killed.
 exec 2>/tmp/shell

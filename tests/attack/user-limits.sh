@@ -29,11 +29,13 @@ realm() { as "$1" crtos run -- "${@:2}"; }
 # What the realm has left, in KiB.
 left() { crtos stats --json | gojq '.realm.pool_free_bytes / 1024 | floor'; }
 nobody_runs() { [ -z "$(crtos ps --json | gojq -r '.[].pid')" ]; }
+# gets UID WHAT: that user's programs get the share.
+gets() { await "realm $1 python3 -IS attack.py take 24 2>/dev/null" 300 || fail "$2"; }
 whole() {
 	await nobody_runs 300 || fail "$1: a program is left"
-	await 'realm 12345 python3 -IS attack.py take 24 2>/dev/null' 300 || fail "$1: less than the share"
+	gets 12345 "$1: less than the share"
 }
-others() { await 'realm 12346 python3 -IS attack.py take 24 2>/dev/null' 300 || fail 'less for another'; }
+others() { gets 12346 'less for another'; }
 
 # A file that everybody may read, and one that both users may write to; not in Linux's memory alone.
 mkdir disk

@@ -25,11 +25,9 @@ turns() {
 # says FILE TEXT: waits until a program has said that.
 says() { await "grep -q '$2' $1"; }
 
-# exchanges PROGRAM TIMED_OUT COUNT: all of them, with the realm up. The program's C library has
-# these words for ETIMEDOUT, and there are so many turns.
-exchanges() {
-	exchange=$1 count=$3
-	local timed_out=$2 where how post begin role holder taker first second dropper many waker taken
+# Each of the four ways tells the same of its turns.
+all_turns() {
+	local where begin role
 	rm -f /tmp/native
 	for where in 'linux linux' 'realm realm' 'realm linux' 'linux realm'; do
 		begin=$(date +%s%N)
@@ -41,8 +39,11 @@ exchanges() {
 			diff /tmp/turns.$role /tmp/native || { echo "$where: role $role"; exit 1; }
 		done
 	done
+}
 
-	# Who holds a robust mutex is killed, or ends.
+# Who holds a robust mutex is killed, or ends.
+owner_dies() {
+	local where how holder taker
 	for where in 'linux linux' 'realm realm' 'realm linux' 'linux realm'; do
 		for how in hold exit; do
 			set -- $where
@@ -58,8 +59,11 @@ exchanges() {
 			echo "$1 $how, $2: the owner died"
 		done
 	done 2>/dev/null
+}
 
-	# A waiter is killed; what is posted then reaches the one who is left.
+# A waiter is killed; what is posted then reaches the one who is left.
+waiter_dies() {
+	local where post first second
 	for where in 'linux realm' 'realm linux' 'realm realm'; do
 		set -- $where
 		for post in linux realm; do
@@ -76,8 +80,11 @@ exchanges() {
 		done
 		echo "$1 is killed, $2 is woken"
 	done 2>/dev/null
+}
 
-	# Who wakes unmaps the memory at once, and lives on.
+# Who wakes unmaps the memory at once, and lives on.
+waker_unmaps() {
+	local where first dropper
 	for where in 'linux realm' 'realm linux'; do
 		set -- $where
 		fresh
@@ -89,8 +96,11 @@ exchanges() {
 		wait $dropper
 		echo "$1 waits, $2 unmaps: woken"
 	done 2>/dev/null
+}
 
-	# More words than there is room for: a real-time thread waits for nobody, and nobody is left.
+# More words than there is room for: a real-time thread waits for nobody, and nobody is left.
+many_words() {
+	local where many waker
 	for where in 'linux realm' 'realm linux' 'realm realm'; do
 		set -- $where
 		fresh
@@ -103,9 +113,12 @@ exchanges() {
 		wait $waker
 		echo "$1 waits at 200 words, $2 wakes"
 	done 2>/dev/null
+}
 
-	# A lock with an owner is its realm's own: who wants it in the other one does not get it from
-	# the owner, who goes on.
+# A lock with an owner is its realm's own: who wants it in the other one does not get it from the
+# owner, who goes on. The C library says TIMED_OUT for ETIMEDOUT.
+locks_with_owners() {
+	local timed_out=$1 where holder taker taken
 	for where in 'linux linux' 'realm realm' 'linux realm' 'realm linux'; do
 		set -- $where
 		fresh
@@ -121,5 +134,16 @@ exchanges() {
 		[ "$1" != "$2" ] || [ "$taken" = taken ] || exit 1
 		[ "$where" != 'linux realm' ] || [ "$taken" = "$timed_out" ] || exit 1
 	done
+}
+
+# exchanges PROGRAM TIMED_OUT COUNT: all of them, with the realm up, and so many turns.
+exchanges() {
+	exchange=$1 count=$3
+	all_turns
+	owner_dies
+	waiter_dies
+	waker_unmaps
+	many_words
+	locks_with_owners "$2"
 	rm -f $file
 }

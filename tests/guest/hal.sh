@@ -9,23 +9,14 @@
 # realm: no
 # packages: linuxcnc-uspace
 # timeout: 2400
+# uses: linuxcnc realms
 set -u
 cd "$(mktemp -d)" || exit 1
-# See linuxcnc.sh.
-export HOME=$PWD LINUXCNC_FORCE_REALTIME=1 RTAPI_UID=65534 RTAPI_FIFO_PATH=$PWD/fifo
-chmod 777 .
+linuxcnc_here
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 modprobe crtos
 dmesg --clear
-
-# on WHERE COMMAND...: runs it there, in place of the shell.
-on() {
-	local where=$1
-	shift
-	[ "$where" = linux ] || set -- crtos run -- "$@"
-	exec timeout 300 "$@"
-}
 
 cat >machine.hal <<'END'
 loadrt threads name1=servo period1=5000000

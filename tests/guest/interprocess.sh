@@ -9,6 +9,7 @@
 # realm: no
 # packages: g++,libboost-dev
 # timeout: 2400
+# uses: realms
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -184,22 +185,17 @@ int main(int, char **arguments)
 END
 g++ -O1 -Wall -Werror -pthread -o interprocess interprocess.cc || exit 1
 
-# on WHERE ROLE: one of the two, in place of the shell.
-on() {
-	local where=$1
-	set -- ./interprocess "$2" 1000
-	[ "$where" = linux ] || set -- crtos run -- "$@"
-	exec timeout 300 "$@"
-}
+# play WHERE ROLE: one of the two, in place of the shell.
+play() { on "$1" ./interprocess "$2" 1000; }
 
 for where in 'linux linux' 'realm realm' 'realm linux' 'linux realm'; do
 	# shellcheck disable=SC2086
 	set -- $where
 	begin=$(date +%s%N)
-	(on "$1" 0) >seen.0 2>&1 &
+	(play "$1" 0) >seen.0 2>&1 &
 	first=$!
 	await 'grep -q ready seen.0' || fail "$where: $(cat seen.0)"
-	(on "$2" 1) >seen.1 2>&1 || fail "$where: role 1 ended with $?"
+	(play "$2" 1) >seen.1 2>&1 || fail "$where: role 1 ended with $?"
 	wait $first || fail "$where: role 0 ended with $?"
 	echo "$where: $((($(date +%s%N) - begin) / 1000000)) ms"
 	if [ "$where" = 'linux linux' ]; then

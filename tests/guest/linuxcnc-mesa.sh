@@ -10,11 +10,10 @@
 # iommu: caching-mode=on
 # packages: linuxcnc-uspace,pciutils
 # timeout: 900
+# uses: linuxcnc
 set -u
 cd "$(mktemp -d)" || exit 1
-# See linuxcnc.sh.
-export HOME=$PWD LINUXCNC_FORCE_REALTIME=1 RTAPI_UID=65534 RTAPI_FIFO_PATH=$PWD/fifo
-chmod 777 .
+linuxcnc_here
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 run=(timeout 200)

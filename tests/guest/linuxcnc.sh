@@ -8,12 +8,10 @@
 # parallel: yes
 # packages: linuxcnc-uspace
 # timeout: 900
+# uses: linuxcnc
 set -u
 cd "$(mktemp -d)" || exit 1
-# The user that it goes on as: it refuses to stay root.
-# On a kernel without PREEMPT_RT it has no ports, unless it is told to be real-time.
-export HOME=$PWD LINUXCNC_FORCE_REALTIME=1 RTAPI_UID=65534 RTAPI_FIFO_PATH=$PWD/fifo
-chmod 777 .
+linuxcnc_here
 failed=0
 run=(timeout 120)
 cat >port.hal <<'END'

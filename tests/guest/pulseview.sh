@@ -8,7 +8,7 @@
 # uarts: isa
 # packages: pulseview,xdotool,xvfb
 # timeout: 1500
-# uses: analyser
+# uses: analyser screen
 set -u
 cd "$(mktemp -d)" || exit 1
 export HOME=$PWD DISPLAY=:7 XDG_RUNTIME_DIR=$PWD QT_LOGGING_RULES='*=false'
@@ -26,17 +26,6 @@ server=$!
 await '[ -s Xvfb_screen0 ]' || exit 1
 
 windows() { xdotool search --onlyvisible --name 'PulseView' 2>/dev/null; }
-# Waits until what is on the screen does not change any more.
-still() {
-	local before='' now
-	for _ in {1..100}; do
-		now=$(md5sum <Xvfb_screen0)
-		[ "$now" != "$before" ] || return 0
-		before=$now
-		sleep 2
-	done
-	return 1
-}
 # How often the analyser was told to begin.
 begun() { grep -c '^01' asked; }
 
@@ -62,18 +51,19 @@ record() {
 		done
 		# Away from fields with a cursor that blinks.
 		xdotool mousemove 400 560 click 1 mousemove 799 599
-		still || return 1
+		still 100 || return 1
 		# It asks for an answer within 20 ms, and has no device if that came late.
 		grep -q '^04' asked && break
 		kill -KILL $program
 		wait $program 2>/dev/null
 	done
 	for _ in {1..12}; do
+		# shellcheck disable=SC2034
 		before=$(begun)
 		xdotool key --window "$window" space
 		await '[ "$(begun)" -gt "$before" ]' 100
 		sleep 3
-		still || return 1
+		still 100 || return 1
 		cp Xvfb_screen0 $name.xwd
 		picture=$(md5sum <$name.xwd)
 		if [ -n "$wanted" ]; then

@@ -10,6 +10,7 @@
 # packages: redis-server,redis-tools,postgresql,postgresql-contrib,sqlite3,lmdb-utils,python3
 # packages: jackd2
 # timeout: 2400
+# uses: realms
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
@@ -20,9 +21,6 @@ modprobe crtos
 dmesg --clear
 crtos up --cpus 2,3 --memory 1G || exit 1
 
-# in_realm COMMAND..., in_linux COMMAND...: runs it there, in place of the shell.
-in_realm() { exec timeout 300 crtos run -- "$@"; }
-in_linux() { exec timeout 300 "$@"; }
 # each_way FUNCTION ARGUMENTS...: calls it with where one half runs and where the other one does.
 each_way() {
 	local name=$1
@@ -41,8 +39,8 @@ redis() {
 		appendonly yes
 	X
 	rm -rf appendonlydir
-	ask() { (in_$client redis-cli -p 7000 "$@"); }
-	(in_$server redis-server redis.conf) >redis.log 2>&1 &
+	ask() { (on $client redis-cli -p 7000 "$@"); }
+	(on $server redis-server redis.conf) >redis.log 2>&1 &
 	pid=$!
 	await 'ask ping 2>/dev/null | grep -q PONG' 300 || fail "redis in $server: $(tail -n 3 redis.log)"
 	ask set a b >/dev/null
@@ -50,7 +48,7 @@ redis() {
 	ask bgsave >/dev/null
 	await 'ask info persistence | grep -q rdb_bgsave_in_progress:0' 300
 	ask info persistence | grep -q 'rdb_last_bgsave_status:ok' || fail "redis in $server does not save"
-	(in_$client redis-benchmark -p 7000 -n 500 -c 5 -t set,get,lpush -q) >told 2>&1 ||
+	(on $client redis-benchmark -p 7000 -n 500 -c 5 -t set,get,lpush -q) >told 2>&1 ||
 		fail "$client: $(cat told)"
 	[ "$(ask llen mylist)" = 500 ] || fail "redis in $server has $(ask llen mylist) of 500"
 	ask shutdown nosave
@@ -62,9 +60,9 @@ postgres() {
 	local server=$1 client=$2 pid data=/tmp/shared/data before='' programs
 	programs=$(echo /usr/lib/postgresql/*/bin)
 	rm -rf data && mkdir data && chown postgres data
-	ask() { (in_$client psql -h $data -U postgres -Atc "$1"); }
+	ask() { (on $client psql -h $data -U postgres -Atc "$1"); }
 	bench() {
-		(in_$client "$programs/pgbench" -h $data -U postgres "$@" postgres) >told 2>&1 ||
+		(on $client "$programs/pgbench" -h $data -U postgres "$@" postgres) >told 2>&1 ||
 			fail "pgbench in $client: $(cat told)"
 	}
 	su postgres -c "timeout 300 $programs/initdb -D $data --no-sync" >told 2>&1 ||
@@ -99,14 +97,14 @@ sqlite() {
 	PY
 	rm -f "$database"*
 	sqlite3 "$database" 'pragma journal_mode=wal; create table t(who, number);' >/dev/null
-	(in_realm python3 write.py "$database" realm) &
+	(on realm python3 write.py "$database" realm) &
 	first=$!
-	(in_linux python3 write.py "$database" linux)
+	(on linux python3 write.py "$database" linux)
 	status=$?
 	wait $first || fail "sqlite in the realm: status $?"
 	[ $status = 0 ] || fail "sqlite in Linux: status $status"
 	for _ in {1..10}; do
-		(in_realm sqlite3 -cmd '.timeout 20000' "$database" "insert into t values('realm', 0)") ||
+		(on realm sqlite3 -cmd '.timeout 20000' "$database" "insert into t values('realm', 0)") ||
 			fail 'sqlite3 in the realm'
 	done
 	[ "$(sqlite3 "$database" 'select count(*) from t; pragma integrity_check')" = $'210\nok' ] ||
@@ -119,16 +117,16 @@ lmdb() {
 	rm -rf lmdb && mkdir lmdb
 	lines() { seq "$1" "$2" | sed 's/.*/k&\nv&/'; }
 	lines 1 500 | mdb_load -T lmdb || fail 'mdb_load'
-	[ "$( (in_realm mdb_dump -p lmdb) | md5sum)" = "$(mdb_dump -p lmdb | md5sum)" ] ||
+	[ "$( (on realm mdb_dump -p lmdb) | md5sum)" = "$(mdb_dump -p lmdb | md5sum)" ] ||
 		fail 'lmdb is another one in the realm'
 	lines 501 1000 >more.realm
 	lines 1001 1500 >more.linux
-	(in_realm mdb_load -T lmdb <more.realm) &
+	(on realm mdb_load -T lmdb <more.realm) &
 	first=$!
-	(in_linux mdb_load -T lmdb <more.linux) || fail "mdb_load in Linux: status $?"
+	(on linux mdb_load -T lmdb <more.linux) || fail "mdb_load in Linux: status $?"
 	wait $first || fail "mdb_load in the realm: status $?"
 	mdb_stat lmdb | grep -q 'Entries: 1500' || fail "lmdb: $(mdb_stat lmdb | tail -n 1)"
-	(in_realm mdb_stat lmdb) | grep -q 'Entries: 1500' || fail 'lmdb in the realm'
+	(on realm mdb_stat lmdb) | grep -q 'Entries: 1500' || fail 'lmdb in the realm'
 	echo 'lmdb of both'
 }
 
@@ -161,9 +159,9 @@ multiprocessing() {
 		    memory.buf[2] = 3
 		    memory.close()
 	PY
-	(in_$1 python3 memory.py make) &
+	(on $1 python3 memory.py make) &
 	first=$!
-	(in_$2 python3 memory.py use) 2>told || fail "multiprocessing in $2: $(cat told)"
+	(on $2 python3 memory.py use) 2>told || fail "multiprocessing in $2: $(cat told)"
 	wait $first || fail "multiprocessing in $1: status $?"
 	echo "multiprocessing: memory of $1 in $2"
 }
@@ -172,12 +170,12 @@ multiprocessing() {
 jack() {
 	local server=$1 client=$2 pid
 	export JACK_NO_AUDIO_RESERVATION=1
-	(in_$server jackd -r -d dummy -r 48000 -p 1024) >jack.log 2>&1 &
+	(on $server jackd -r -d dummy -r 48000 -p 1024) >jack.log 2>&1 &
 	pid=$!
-	await '(in_$client jack_lsp) 2>/dev/null | grep -q system:playback_1' 300 ||
+	await '(on $client jack_lsp) 2>/dev/null | grep -q system:playback_1' 300 ||
 		fail "jack in $server: $(tail -n 5 jack.log)"
 	rm -f record.wav
-	(in_$client timeout 60 jack_rec -f record.wav -d 1 -b 16 system:capture_1) >told 2>&1 ||
+	(on $client timeout 60 jack_rec -f record.wav -d 1 -b 16 system:capture_1) >told 2>&1 ||
 		fail "jack_rec in $client: $(cat told)"
 	# A second, but for what comes before the first period.
 	[ "$(stat -c %s record.wav 2>/dev/null || echo 0)" -gt 80000 ] ||

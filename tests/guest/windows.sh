@@ -10,6 +10,7 @@
 # packages: xvfb,xdotool,faketime,qtbase5-examples,mesa-utils,libgl1-mesa-dri
 # packages: gtk-3-examples,adwaita-icon-theme,fonts-dejavu-core
 # timeout: 3000
+# uses: realms screen
 set -u
 cd "$(mktemp -d)" || exit 1
 export HOME=$PWD DISPLAY=:7 XDG_RUNTIME_DIR=$PWD QT_LOGGING_RULES='*=false' NO_AT_BRIDGE=1
@@ -23,13 +24,9 @@ width=640 height=480
 modprobe crtos
 dmesg --clear
 
-# on WHERE COMMAND...: runs it there, in place of the shell.
-on() {
-	local where=$1
-	shift
-	[ "$where" = linux ] || set -- crtos run -- "$@"
-	exec timeout 2400 "$@"
-}
+# Of each program.
+# shellcheck disable=SC2034
+patience=2400
 
 # serve WHERE: starts the X server there.
 serve() {
@@ -40,18 +37,6 @@ serve() {
 	await 'xdotool getmouselocation >/dev/null 2>&1' 600 ||
 		{ fail "no X server in $1"; cat xvfb.log; exit 1; }
 	xdotool mousemove $((width - 1)) $((height - 1))
-}
-
-# still: waits until what is on the screen does not change any more.
-still() {
-	local before='' now
-	for _ in {1..60}; do
-		now=$(md5sum <Xvfb_screen0)
-		[ "$now" != "$before" ] || return 0
-		before=$now
-		sleep 2
-	done
-	return 1
 }
 
 # screen: what is on it, but for the last rows, where the pointer is.
@@ -76,7 +61,7 @@ draw() {
 	done
 	sleep 3
 	await '[ "$(colours)" -gt 20 ]' 600 || fail "$name in $where: there is no picture"
-	still || fail "$name in $where: the picture changes"
+	still 60 || fail "$name in $where: the picture changes"
 	grep -cE 'SYSV|memfd' /proc/"$(pidof Xvfb)"/maps >shared
 	screen >picture
 	kill $program
