@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/times.h>
 #include <sys/wait.h>
@@ -307,6 +308,61 @@ CASE(the_time_of_threads_that_have_ended_stays)
 	      usage.ru_stime.tv_sec * 1000000L + usage.ru_stime.tv_usec >= WORK / 1000 - 10000);
 	CHECK(usage.ru_maxrss > 0);
 	CHECK(times(&ticks) != -1 && ticks.tms_utime + ticks.tms_stime >= 1);
+}
+
+/* The most memory that a process of `who` has had at once, in KiB. */
+static long most_memory(int who)
+{
+	struct rusage usage;
+
+	CHECK(getrusage(who, &usage) == 0);
+	return usage.ru_maxrss;
+}
+
+#define MUCH 32768L /* KiB */
+
+/* Has much memory for a moment. */
+static void fill(void)
+{
+	void *memory = mmap(NULL, MUCH << 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+
+	CHECK(memory != MAP_FAILED);
+	memset(memory, 1, MUCH << 10);
+	CHECK(munmap(memory, MUCH << 10) == 0);
+}
+
+/* Ends with 0 if the program before had much memory. */
+ROLE(after_much)
+{
+	return most_memory(RUSAGE_SELF) < MUCH;
+}
+
+CASE(the_most_memory_at_once_counts)
+{
+	struct rusage usage;
+	int status;
+	pid_t pid;
+
+	CHECK(most_memory(RUSAGE_SELF) < MUCH && most_memory(RUSAGE_THREAD) < MUCH);
+	pid = fork();
+	if (pid == 0) {
+		fill();
+		CHECK(most_memory(RUSAGE_SELF) >= MUCH && most_memory(RUSAGE_SELF) < 2 * MUCH);
+		CHECK(most_memory(RUSAGE_THREAD) >= MUCH);
+		CHECK(most_memory(RUSAGE_CHILDREN) == 0);
+		execl("/proc/self/exe", "after_much", NULL);
+		_exit(1);
+	}
+	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0);
+	CHECK(usage.ru_maxrss >= MUCH && usage.ru_maxrss < 2 * MUCH);
+	CHECK(most_memory(RUSAGE_CHILDREN) == usage.ru_maxrss);
+	pid = fork();
+	if (pid == 0)
+		_exit(0);
+	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0);
+	CHECK(usage.ru_maxrss > 0 && usage.ru_maxrss < MUCH);
+	CHECK(most_memory(RUSAGE_CHILDREN) >= MUCH && most_memory(RUSAGE_SELF) < MUCH);
 }
 
 CASE(a_child_has_a_clock_until_it_ends)

@@ -24,21 +24,21 @@ pub struct Usage {
     pub time: Nanos,
     /// How often a CPU was switched to it.
     pub switches: u64,
-    /// Bytes that were present: of several processes, those of the largest.
-    pub present: u64,
+    /// Most bytes that were present at once: of several processes, those of the largest.
+    pub most_present: u64,
 }
 
 impl Usage {
     /// Of a thread, up to now; its memory is that of its process. Any context.
     pub fn of(thread: &Thread) -> Usage {
-        Usage { time: thread.time_used(), switches: thread.switches(), present: 0 }
+        Usage { time: thread.time_used(), switches: thread.switches(), most_present: 0 }
     }
 
     /// Adds what another process used, or the same one before.
     pub fn add(&mut self, other: Usage) {
         self.time += other.time;
         self.switches += other.switches;
-        self.present = self.present.max(other.present);
+        self.most_present = self.most_present.max(other.most_present);
     }
 }
 

@@ -316,7 +316,7 @@ impl Process {
         for thread in &members.threads {
             sum.add(Usage::of(thread));
         }
-        sum.present = sum.present.max(self.space.usage().1);
+        sum.most_present = sum.most_present.max(self.space.most_present());
         sum
     }
 

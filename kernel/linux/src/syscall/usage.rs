@@ -40,7 +40,7 @@ pub fn getrusage([who, address, ..]: Args) -> SysResult {
     let process = &current.user().ok_or(Errno::EINVAL)?.process;
     let used = match who as i32 {
         RUSAGE_SELF => process.used(),
-        RUSAGE_THREAD => Usage { present: process.space.usage().1, ..Usage::of(&current) },
+        RUSAGE_THREAD => Usage { most_present: process.used().most_present, ..Usage::of(&current) },
         RUSAGE_CHILDREN => process.account().waited_for(),
         _ => return Err(Errno::EINVAL),
     };
@@ -52,7 +52,7 @@ pub fn getrusage([who, address, ..]: Args) -> SysResult {
 pub fn write(address: UserAddr, used: Usage) -> Result<(), Errno> {
     let usage = Rusage {
         user_time: [used.time.0 / SECOND, used.time.0 % SECOND / 1000],
-        largest_resident: used.present / 1024,
+        largest_resident: used.most_present / 1024,
         voluntary_switches: used.switches,
         ..Rusage::default()
     };

@@ -193,6 +193,7 @@ pub struct AddressSpace {
     tables: SpinLock<Tables>,
     root: Frame,
     present: AtomicU64,
+    most_present: AtomicU64,
     /// What its pages count for, together with those of other spaces.
     quota: Option<&'static Quota>,
     /// Bytes that devices reach, or may reach.
@@ -264,6 +265,7 @@ impl AddressSpace {
             tables: SpinLock::new(tables),
             root,
             present: AtomicU64::new(0),
+            most_present: AtomicU64::new(0),
             quota,
             pinned: Arc::new(AtomicU64::new(0)),
             spare: SparePage::none(),
@@ -352,6 +354,11 @@ impl AddressSpace {
         (self.layout.lock().regions.usage().mapped, self.present.load(Ordering::Relaxed))
     }
 
+    /// Most bytes that were ever present at once.
+    pub fn most_present(&self) -> u64 {
+        self.most_present.load(Ordering::Relaxed)
+    }
+
     /// Bytes that are mapped, by what resource limits count.
     pub fn mapped(&self) -> Usage {
         self.layout.lock().regions.usage()
@@ -417,7 +424,8 @@ impl AddressSpace {
     fn count(&self, bytes: u64) -> bool {
         let permitted = self.quota.is_none_or(|quota| quota.take_waiting(bytes));
         if permitted {
-            self.present.fetch_add(bytes, Ordering::Relaxed);
+            let present = self.present.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            self.most_present.fetch_max(present, Ordering::Relaxed);
         }
         permitted
     }
