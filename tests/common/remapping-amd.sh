@@ -58,13 +58,13 @@ reaches() {
 	local before
 	before=$(count)
 	"$@"
-	[ "$(count)" -gt "$before" ]
+	await "[ \"\$(count)\" -gt $before ]" 100
 }
 strikes() {
 	local before
 	before=$(nmi_count 3)
 	"$@"
-	[ "$(nmi_count 3)" -gt "$before" ]
+	handles_nmi 3 "$before"
 }
 # other_table FIRST THIRD DATA: as `passed`, from another table of devices.
 other_table() {

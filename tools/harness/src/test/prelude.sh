@@ -73,6 +73,9 @@ apic_id() {
 # nmi_count CPU: how many NMIs it has handled.
 nmi_count() { awk -v column=$(($1 + 2)) '/^ *NMI:/ { print $column }' /proc/interrupts; }
 
+# handles_nmi CPU COUNT: whether it has handled more NMIs than that, or does soon.
+handles_nmi() { await "[ \"\$(nmi_count $1)\" -gt $2 ]" 100; }
+
 # there: says so in the realm.
 there() { timeout 60 crtos run -- echo there; }
 
