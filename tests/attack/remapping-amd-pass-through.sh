@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As remapping-amd.sh, where Linux does not translate for its devices.
 # kernels: 6.12
-# more kernels: 6.1
 # realm: no
 # devices: yes
 # iommu: amd
