@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A datagram of UDP between a program of Linux and one of the realm by the virtual Ethernet, and
-# between two of Linux by a pair of Linux's (veth): how many instructions pass, there and back.
+# between two of Linux by a pair of Linux's (veth): how many instructions pass, there and back. After
+# a burst that takes more than its share of the CPU the realm's end rests, and goes on.
 # kernels: 6.12
 # icount: yes
 # turns: short
 # realm: no
 # shared: yes
+# packages: iperf3
 # uses: ethernet
 # timeout: 900
 set -u
@@ -16,7 +18,7 @@ fail() { echo "FAILED $*"; failed=1; }
 count=200
 program=$PROGRAMS/ether-latency
 modprobe -a crtos veth || exit 1
-in_memory crtos "$program" ip taskset gojq
+in_memory crtos "$program" ip taskset gojq iperf3
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 
 # measure WHAT BOUND COMMAND...: asks, and says what it took; fails above so much there and back.
@@ -53,6 +55,11 @@ taskset -c 1 "$program" answer 10.9.0.1 &
 await 'ss -Hlun | grep -q :7200'
 measure 'the realm to Linux' 40000 crtos run -- "$program" ask 10.9.0.1 $count
 kill $!
+crtos run -- iperf3 -4 -s -1 -B 10.9.0.2 >/dev/null &
+await 'crtos ps | grep -q iperf3'
+sleep 0.5
+timeout 5 iperf3 -4 -c 10.9.0.2 -n 256K | grep sender || fail 'a burst'
+timeout 1 busybox ping -q -c 1 -W 1 10.9.0.2 >/dev/null || fail 'after a burst'
 crtos down --force || fail down
 echo 950000 >/proc/sys/kernel/sched_rt_runtime_us
 exit $failed

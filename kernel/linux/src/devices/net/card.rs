@@ -164,6 +164,9 @@ enum Next {
     Again,
     /// At that time.
     At(Nanos),
+    /// At that time, with a new stretch of work. Were the end looked at again, the look itself would
+    /// be work that puts it off, for ever.
+    Rested(Nanos),
     /// When the card interrupts.
     Interrupt,
 }
@@ -373,15 +376,15 @@ impl<K: Kind, B: Bus> Driven<K, B> {
                 interface::settled(&interface);
             }
             self.look_for_room();
-            let until = match self.pause(&mut stint) {
-                Next::Again => continue,
-                Next::At(time) => Some(time),
-                Next::Interrupt => None,
-            };
-            match until {
-                // It does not interrupt; what finds no room until then is lost.
-                Some(time) => task::sleep_until(time),
-                None => {
+            // Until a time it does not interrupt; what finds no room until then is lost.
+            match self.pause(&mut stint) {
+                Next::Again => {}
+                Next::At(time) => task::sleep_until(time),
+                Next::Rested(time) => {
+                    task::sleep_until(time);
+                    stint = Stint::begin();
+                }
+                Next::Interrupt => {
                     let waits = self.is_silent.load(Ordering::Relaxed)
                         || self.was_full.load(Ordering::Relaxed);
                     task::block(waits.then(|| time::now() + LOOK_EVERY));
@@ -419,7 +422,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     /// Has the card interrupt, unless the thread, the caller, has to rest or the quota is spent.
     fn pause(&self, stint: &mut Stint) -> Next {
         if stint.is_over() {
-            return Next::At(stint.end(stint.worked()));
+            return Next::Rested(stint.end(stint.worked()));
         }
         let mut work = self.work.lock();
         if work.quota.is_spent() {
