@@ -88,8 +88,10 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
     cases.extend(script_cases("attack")?);
     cases.retain(|case| selection.wants(&case.name) && (selection.full || !case.header.full));
     for mut case in cases {
-        if selection.full && !case.header.full_setting.is_empty() {
-            case.script = format!("{}\n{}", case.header.full_setting, case.script);
+        if selection.full {
+            let settings: String =
+                case.header.settings().map(|(name, value)| format!("{name}={value}\n")).collect();
+            case.script.insert_str(0, &settings);
         }
         let mut kernels = case.header.kernels.clone();
         if selection.full || !selection.kernels.is_empty() {
