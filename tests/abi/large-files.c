@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// also: dynamic
 /*
  * Large mappings of files: larger than memory, touched first by the program or by Linux, by threads
  * or by a child, populated at once, of files that change, are cut short or are closed.

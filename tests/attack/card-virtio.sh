@@ -8,5 +8,6 @@
 # devices: virtio
 # packages: pciutils,arping
 # uses: net hostile-card
+# full: ALL=yes
 # timeout: 600
 # tier: full

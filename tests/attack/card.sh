@@ -8,4 +8,5 @@
 # devices: yes
 # packages: pciutils,arping
 # uses: net hostile-card
+# full: ALL=yes
 # timeout: 600

@@ -6,8 +6,8 @@
 # more kernels: 6.1
 # realm: no
 # packages: e2fsprogs,python3-minimal
+# tier: full
 # timeout: 3000
-# full: ROUNDS=100
 set -u
 cd "$(mktemp -d)" || exit 1
 chmod 777 .
@@ -242,7 +242,7 @@ whole 'a file that others hold'
 
 # Again and again.
 before=$(left)
-for ((round = 0; round < ${ROUNDS:-5}; round++)); do
+for ((round = 0; round < ${ROUNDS:-100}; round++)); do
 	realm 12345 python3 -IS attack.py killed 16 2>/dev/null
 	[ $? = 137 ] || { fail 'it was not killed'; break; }
 done

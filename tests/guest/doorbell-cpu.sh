@@ -51,7 +51,7 @@ refused() {
 no_call_gets_lost() {
 	local program programs=()
 	for program in $(seq "$1"); do
-		timeout 300 crtos run -- $calls -n "${CALLS:-10000}" doorbell >out.$program &
+		timeout 300 crtos run -- $calls -n "${CALLS:-4000}" doorbell >out.$program &
 		programs+=($!)
 	done
 	for _ in 1 2 3 4 5 6; do
@@ -106,8 +106,8 @@ crtos down || exit 1
 # Two CPUs of the realm ring at once.
 crtos up --cpus 2,3 --memory 128M || exit 1
 for _ in 1 2; do
-	timeout 250 taskset -c 0,1 crtos run -- $calls -n "${CALLS:-5000}" doorbell >out.1 &
-	timeout 250 taskset -c 1 crtos run -- $calls -n "${CALLS:-5000}" doorbell >out.2 || fail "calls of two CPUs: $(cat out.2)"
+	timeout 250 taskset -c 0,1 crtos run -- $calls -n "${CALLS:-2000}" doorbell >out.1 &
+	timeout 250 taskset -c 1 crtos run -- $calls -n "${CALLS:-2000}" doorbell >out.2 || fail "calls of two CPUs: $(cat out.2)"
 	wait $! || fail "calls of two CPUs: $(cat out.1)"
 done
 crtos down || exit 1

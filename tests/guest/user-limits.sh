@@ -5,6 +5,7 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
+# shared: yes
 # timeout: 300
 set -u
 cd "$(mktemp -d)" || exit 1

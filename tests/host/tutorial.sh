@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # docs/tutorial.md holds word by word. The motor comes to its speed in Linux and in the realm, and
 # the panel in Linux sees that; the loop makes no remote call.
+# tier: full
 # timeout: 900
 set -u
 . tests/host/common/page.sh
