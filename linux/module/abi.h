@@ -230,11 +230,15 @@
 
 #define CRTOS_WANTED_LEVEL 2147483648
 
-#define CRTOS_ETHERNET_FRAMES 64
+#define CRTOS_ETHERNET_PLACES 64
 
-#define CRTOS_ETHERNET_LONGEST 1518
+#define CRTOS_ETHERNET_PLACE 2048
 
-#define CRTOS_ETHERNET_PLACE 2040
+#define CRTOS_ETHERNET_BYTES (CRTOS_ETHERNET_PLACES * CRTOS_ETHERNET_PLACE)
+
+#define CRTOS_ETHERNET_MOST_MTU 9000
+
+#define CRTOS_ETHERNET_LONGEST ((14 + 4) + CRTOS_ETHERNET_MOST_MTU)
 
 #define CRTOS_DEVICE_VECTOR 208
 
@@ -882,11 +886,6 @@ struct crtos_had_device {
 	u32 users[CRTOS_NAMED_USERS];
 };
 
-struct crtos_ethernet_frame {
-	u64 length;
-	u8 bytes[CRTOS_ETHERNET_PLACE];
-};
-
 struct __aligned(64) crtos_ethernet_ring {
 	u64 written;
 	u64 wants_room;
@@ -895,12 +894,14 @@ struct __aligned(64) crtos_ethernet_ring {
 	u64 wants_frames;
 	u64 cpu;
 	u64 reserved1[5];
-	struct crtos_ethernet_frame frames[CRTOS_ETHERNET_FRAMES];
+	u64 lengths[CRTOS_ETHERNET_PLACES];
+	u8 bytes[CRTOS_ETHERNET_BYTES];
 };
 
 struct __aligned(64) crtos_ethernet {
 	u64 linux_up;
-	u64 reserved[7];
+	u64 mtu;
+	u64 reserved[6];
 	u64 realm_up;
 	u64 reserved1[7];
 	struct crtos_ethernet_ring to_realm;

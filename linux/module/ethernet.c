@@ -7,6 +7,7 @@
  */
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
+#include <linux/if_vlan.h>
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>
 #include <linux/rcupdate.h>
@@ -17,9 +18,6 @@
 #include "hypercall.h"
 #include "realm.h"
 #include "ring.h"
-
-/* Most bytes behind a header: the realm's end has no more. */
-#define MOST_MTU	1500
 
 /* What is counted beside what Linux counts of every interface; the order of the names below. */
 enum {
@@ -41,7 +39,7 @@ struct crtos_ethernet_end {
 	struct crtos_ethernet *shared;
 	struct napi_struct napi;
 	struct work_struct link;	/* looks whether there is a carrier */
-	u64 written;			/* frames since the start; under the queue's lock */
+	u64 written;			/* places since the start; under the queue's lock */
 	u64 taken;			/* likewise; by NAPI */
 	atomic_long_t counts[COUNTS];
 };
@@ -71,6 +69,28 @@ static void answer_here(struct crtos_ethernet_ring *ring)
 		WRITE_ONCE(ring->cpu, here);
 }
 
+/* Stops the queue unless there is room for a frame of that length; says whether it has done so. */
+static bool stop_if_full(struct crtos_ethernet_end *end, unsigned int length)
+{
+	struct crtos_ethernet_ring *ring = &end->shared->to_realm;
+
+	if (likely(crtos_ring_has_room(ring, end->written, length)))
+		return false;
+	netif_stop_queue(end->dev);
+	count(end, FULL_RING);
+	crtos_ring_want_room(ring);
+	if (!crtos_ring_has_room(ring, end->written, length))
+		return true;
+	netif_start_queue(end->dev);
+	return false;
+}
+
+/* Bytes of the longest frame that goes by the interface as it is. */
+static unsigned int longest(struct net_device *dev)
+{
+	return READ_ONCE(dev->mtu) + VLAN_ETH_HLEN;
+}
+
 static netdev_tx_t transmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct crtos_ethernet_end *end = netdev_priv(dev);
@@ -82,22 +102,15 @@ static netdev_tx_t transmit(struct sk_buff *skb, struct net_device *dev)
 		dev_kfree_skb_any(skb);
 		return NETDEV_TX_OK;
 	}
-	if (unlikely(!crtos_ring_has_room(ring, end->written))) {
-		netif_stop_queue(dev);
+	/* The MTU may have become larger meanwhile. */
+	if (unlikely(stop_if_full(end, length)))
 		return NETDEV_TX_BUSY;
-	}
-	skb_copy_and_csum_dev(skb, crtos_ring_place(ring, end->written)->bytes);
+	skb_copy_and_csum_dev(skb, crtos_ring_begin(ring, &end->written, length));
 	skb_tx_timestamp(skb);
 	dev_sw_netstats_tx_add(dev, 1, length);
 	answer_here(&end->shared->to_linux);
-	crtos_ring_send(ring, end->written++, length);
-	if (!crtos_ring_has_room(ring, end->written)) {
-		netif_stop_queue(dev);
-		count(end, FULL_RING);
-		crtos_ring_want_room(ring);
-		if (crtos_ring_has_room(ring, end->written))
-			netif_start_queue(dev);
-	}
+	crtos_ring_send(ring, &end->written, length);
+	stop_if_full(end, longest(dev));
 	if ((!netdev_xmit_more() || netif_queue_stopped(dev)) && crtos_ring_is_awaited(ring))
 		ring_realm(end);
 	dev_consume_skb_any(skb);
@@ -112,7 +125,7 @@ static void go_on_sending(struct crtos_ethernet_end *end)
 	if (!netif_tx_queue_stopped(queue))
 		return;
 	__netif_tx_lock_bh(queue);
-	if (crtos_ring_has_room(&end->shared->to_realm, end->written)) {
+	if (crtos_ring_has_room(&end->shared->to_realm, end->written, longest(end->dev))) {
 		WRITE_ONCE(end->shared->to_realm.wants_room, 0);
 		netif_tx_wake_queue(queue);
 	}
@@ -121,14 +134,14 @@ static void go_on_sending(struct crtos_ethernet_end *end)
 
 static void receive(struct crtos_ethernet_end *end, unsigned int length)
 {
-	struct crtos_ethernet_frame *place = crtos_ring_place(&end->shared->to_linux, end->taken);
+	u8 *place = crtos_ring_place(&end->shared->to_linux, end->taken);
 	struct sk_buff *skb = napi_alloc_skb(&end->napi, length);
 
 	if (!skb) {
 		dev_core_stats_rx_dropped_inc(end->dev);
 		return;
 	}
-	skb_put_data(skb, place->bytes, length);
+	skb_put_data(skb, place, length);
 	skb->protocol = eth_type_trans(skb, end->dev);
 	dev_sw_netstats_rx_add(end->dev, length);
 	napi_gro_receive(&end->napi, skb);
@@ -138,21 +151,20 @@ static void receive(struct crtos_ethernet_end *end, unsigned int length)
 static bool take(struct crtos_ethernet_end *end)
 {
 	struct crtos_ethernet_ring *ring = &end->shared->to_linux;
-	u64 waiting = crtos_ring_waiting(ring, end->taken);
+	u64 taken = end->taken;
+	u64 waiting = crtos_ring_waiting(ring, taken);
 	unsigned int length;
 
 	if (!waiting)
 		return false;
-	if (unlikely(waiting > CRTOS_ETHERNET_FRAMES)) {
+	length = crtos_ring_next(ring, &taken, waiting);
+	if (likely(length >= ETH_HLEN)) {
+		end->taken = taken;
+		receive(end, length);
+		end->taken += crtos_ring_places(length);
+	} else {
 		count(end, BAD_FRAMES);
 		end->taken += waiting;
-	} else {
-		length = crtos_ring_length(ring, end->taken, ETH_HLEN);
-		if (likely(length))
-			receive(end, length);
-		else
-			count(end, BAD_FRAMES);
-		end->taken++;
 	}
 	crtos_ring_take(ring, end->taken);
 	return true;
@@ -212,6 +224,16 @@ static int stop(struct net_device *dev)
 	return 0;
 }
 
+/* The realm's end has the same: the kernel reads it for each frame. */
+static int change_mtu(struct net_device *dev, int mtu)
+{
+	struct crtos_ethernet_end *end = netdev_priv(dev);
+
+	WRITE_ONCE(dev->mtu, mtu);
+	WRITE_ONCE(end->shared->mtu, mtu);
+	return 0;
+}
+
 static int init(struct net_device *dev)
 {
 	dev->tstats = netdev_alloc_pcpu_stats(struct pcpu_sw_netstats);
@@ -229,6 +251,7 @@ static const struct net_device_ops operations = {
 	.ndo_open = open,
 	.ndo_stop = stop,
 	.ndo_start_xmit = transmit,
+	.ndo_change_mtu = change_mtu,
 	.ndo_get_stats64 = dev_get_tstats64,
 	.ndo_set_mac_address = eth_mac_addr,
 	.ndo_validate_addr = eth_validate_addr,
@@ -330,6 +353,7 @@ void crtos_ethernet_start(struct crtos_realm *realm)
 		stop(end->dev);
 	end->written = 0;
 	end->taken = 0;
+	WRITE_ONCE(end->shared->mtu, end->dev->mtu);
 	if (netif_running(end->dev))
 		open(end->dev);
 	rtnl_unlock();
@@ -349,7 +373,7 @@ static struct crtos_ethernet_end *make(struct crtos_realm *realm, const char *na
 	INIT_WORK(&end->link, link_work);
 	strscpy(dev->name, name, sizeof(dev->name));
 	dev->name_assign_type = NET_NAME_PREDICTABLE;
-	dev->max_mtu = MOST_MTU;
+	dev->max_mtu = CRTOS_ETHERNET_MOST_MTU;
 	dev->hw_features = NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM | NETIF_F_HIGHDMA;
 	dev->features = dev->hw_features;
 	dev->vlan_features = dev->hw_features;

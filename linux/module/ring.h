@@ -20,13 +20,31 @@
 #include "abi.h"
 
 /**
- * crtos_ring_waiting() - count frames that wait to be received
+ * crtos_ring_places() - how many places a frame takes
+ * @length: its bytes
+ */
+static inline unsigned int crtos_ring_places(unsigned int length)
+{
+	return (length + CRTOS_ETHERNET_PLACE - 1) / CRTOS_ETHERNET_PLACE;
+}
+
+/**
+ * crtos_ring_before_end() - count places from the next one up to the end of the ring
+ * @used: how many were used since the start
+ */
+static inline unsigned int crtos_ring_before_end(u64 used)
+{
+	return CRTOS_ETHERNET_PLACES - used % CRTOS_ETHERNET_PLACES;
+}
+
+/**
+ * crtos_ring_waiting() - count places that wait to be received
  * @ring: a ring of the realm's frames
  * @taken: how many were received since the start
  *
- * What the kernel stored before it counted a frame is visible then.
+ * What the kernel stored before it counted a place is visible then.
  *
- * Return: their number, more than CRTOS_ETHERNET_FRAMES if the kernel is broken.
+ * Return: their number, more than CRTOS_ETHERNET_PLACES if the kernel is broken.
  */
 static inline u64 crtos_ring_waiting(struct crtos_ethernet_ring *ring, u64 taken)
 {
@@ -35,40 +53,51 @@ static inline u64 crtos_ring_waiting(struct crtos_ethernet_ring *ring, u64 taken
 }
 
 /**
- * crtos_ring_place() - the place of a frame
+ * crtos_ring_place() - a place
  * @ring: the ring
- * @number: the number of the frame
+ * @number: the number of the place
  */
-static inline struct crtos_ethernet_frame *crtos_ring_place(struct crtos_ethernet_ring *ring,
-							    u64 number)
+static inline u8 *crtos_ring_place(struct crtos_ethernet_ring *ring, u64 number)
 {
-	return &ring->frames[number % CRTOS_ETHERNET_FRAMES];
+	return &ring->bytes[number % CRTOS_ETHERNET_PLACES * CRTOS_ETHERNET_PLACE];
 }
 
 /**
- * crtos_ring_length() - the length of a frame that waits
- * @ring: the ring
- * @number: the number of the frame
- * @least: the least bytes that make a frame
+ * crtos_ring_next() - find the next frame
+ * @ring: a ring of the realm's frames
+ * @taken: how many places were received since the start; becomes where the frame begins
+ * @waiting: how many wait; not 0
  *
- * Return: bytes, or 0 if that is no frame.
+ * Return: its bytes, or 0 if that is no frame. Then nobody knows where another one begins.
  */
-static inline unsigned int crtos_ring_length(struct crtos_ethernet_ring *ring, u64 number,
-					     unsigned int least)
+static inline unsigned int crtos_ring_next(struct crtos_ethernet_ring *ring, u64 *taken,
+					   u64 waiting)
 {
-	u64 length = READ_ONCE(crtos_ring_place(ring, number)->length);
+	unsigned int skipped = crtos_ring_before_end(*taken);
+	u64 length;
 
-	return length >= least && length <= CRTOS_ETHERNET_LONGEST ? length : 0;
+	if (waiting > CRTOS_ETHERNET_PLACES)
+		return 0;
+	length = READ_ONCE(ring->lengths[*taken % CRTOS_ETHERNET_PLACES]);
+	if (!length && skipped < waiting) {
+		*taken += skipped;
+		waiting -= skipped;
+		length = READ_ONCE(ring->lengths[*taken % CRTOS_ETHERNET_PLACES]);
+	}
+	if (length > CRTOS_ETHERNET_LONGEST || crtos_ring_places(length) > waiting ||
+	    crtos_ring_places(length) > crtos_ring_before_end(*taken))
+		return 0;
+	return length;
 }
 
 /**
  * crtos_ring_take() - give places back
  * @ring: the ring
- * @taken: how many frames were received since the start
+ * @taken: how many were received since the start
  */
 static inline void crtos_ring_take(struct crtos_ethernet_ring *ring, u64 taken)
 {
-	/* After the copy of the frame; pairs with has_room() of lib/nic. */
+	/* After the copy of the frame; pairs with has_room_for() of lib/nic. */
 	smp_store_release(&ring->taken, taken);
 }
 
@@ -86,14 +115,32 @@ static inline void crtos_ring_want_frames(struct crtos_ethernet_ring *ring)
 }
 
 /**
+ * crtos_ring_skipped() - count places that are left out before a frame
+ * @written: how many were used since the start
+ * @places: how many the frame takes
+ */
+static inline unsigned int crtos_ring_skipped(u64 written, unsigned int places)
+{
+	unsigned int before_end = crtos_ring_before_end(written);
+
+	return places <= before_end ? 0 : before_end;
+}
+
+/**
  * crtos_ring_has_room() - does a frame find room?
  * @ring: a ring of Linux's frames
- * @written: how many were sent since the start
+ * @written: how many places were used since the start
+ * @length: the frame's bytes
  */
-static inline bool crtos_ring_has_room(struct crtos_ethernet_ring *ring, u64 written)
+static inline bool crtos_ring_has_room(struct crtos_ethernet_ring *ring, u64 written,
+				       unsigned int length)
 {
-	/* Pairs with receive() of lib/nic, which counts a frame when it was copied. */
-	return written - smp_load_acquire(&ring->taken) < CRTOS_ETHERNET_FRAMES;
+	/* Pairs with receive() of lib/nic, which gives a place back when it was copied. */
+	u64 used = written - smp_load_acquire(&ring->taken);
+	unsigned int places = crtos_ring_places(length);
+
+	return used <= CRTOS_ETHERNET_PLACES &&
+	       crtos_ring_skipped(written, places) + places <= CRTOS_ETHERNET_PLACES - used;
 }
 
 /**
@@ -110,17 +157,38 @@ static inline void crtos_ring_want_room(struct crtos_ethernet_ring *ring)
 }
 
 /**
- * crtos_ring_send() - hand a frame over that is in its place
- * @ring: the ring, which had room
- * @written: how many frames were sent before since the start
- * @length: its bytes
+ * crtos_ring_begin() - find the place in which a frame begins
+ * @ring: the ring, which has room for it
+ * @written: how many places were used since the start; becomes the number of that place
+ * @length: the frame's bytes
+ *
+ * Return: where the frame goes.
  */
-static inline void crtos_ring_send(struct crtos_ethernet_ring *ring, u64 written,
+static inline u8 *crtos_ring_begin(struct crtos_ethernet_ring *ring, u64 *written,
 				   unsigned int length)
 {
-	WRITE_ONCE(crtos_ring_place(ring, written)->length, length);
+	unsigned int skipped = crtos_ring_skipped(*written, crtos_ring_places(length));
+
+	if (skipped) {
+		WRITE_ONCE(ring->lengths[*written % CRTOS_ETHERNET_PLACES], 0);
+		*written += skipped;
+	}
+	return crtos_ring_place(ring, *written);
+}
+
+/**
+ * crtos_ring_send() - hand a frame over that is in its place
+ * @ring: the ring
+ * @written: the number of that place; becomes how many were used since the start
+ * @length: its bytes
+ */
+static inline void crtos_ring_send(struct crtos_ethernet_ring *ring, u64 *written,
+				   unsigned int length)
+{
+	WRITE_ONCE(ring->lengths[*written % CRTOS_ETHERNET_PLACES], length);
+	*written += crtos_ring_places(length);
 	/* After the frame; pairs with receive() of lib/nic. */
-	smp_store_release(&ring->written, written + 1);
+	smp_store_release(&ring->written, *written);
 }
 
 /**

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A datagram of UDP between a program of Linux and one of the realm by the virtual Ethernet, and
-# between two of Linux by a pair of Linux's (veth): how many instructions pass, there and back. After
-# a burst that takes more than its share of the CPU the realm's end rests, and goes on.
+# between two of Linux by a pair of Linux's (veth): how many instructions pass, there and back.
+# After a burst that takes more than its share of the CPU the realm's end rests, and goes on.
 # kernels: 6.12
 # icount: yes
 # turns: short

@@ -79,11 +79,23 @@ done
 wait
 
 # Most bytes behind a header.
-ip link set crtos0 mtu 1501 2>/dev/null && fail 'an MTU that the realm does not have'
-ip link set crtos0 mtu 67 2>/dev/null && fail 'an MTU that is too small'
-ip link set crtos0 mtu 1000 && busybox ping -q -c 2 -W 5 -s 900 10.9.0.2 >/dev/null ||
-	fail 'an MTU of 1000'
-ip link set crtos0 mtu 1500
+for mtu in 67 9001; do
+	ip link set crtos0 mtu $mtu 2>why && fail "an MTU of $mtu"
+	grep -qi 'mtu' why || fail "an MTU of $mtu: $(cat why)"
+done
+# told_mtu: the MTU of the realm's end, by an ioctl of a socket that it has.
+told_mtu() {
+	here python3 -c 'import fcntl, socket as s, struct
+with s.socket(s.AF_PACKET, s.SOCK_RAW, s.htons(3)) as a:
+    a.bind(("crtos0", 0))
+    request = fcntl.ioctl(a, 0x8921, struct.pack("16sI20x", b"crtos0", 0))
+    print(struct.unpack("16xI20x", request)[0])'
+}
+for mtu in 1000 9000 1500; do
+	ip link set crtos0 mtu $mtu || fail "no MTU of $mtu"
+	busybox ping -q -c 2 -W 5 -s $((mtu - 28)) 10.9.0.2 >/dev/null || fail "an MTU of $mtu"
+	[ "$(told_mtu)" = $mtu ] || fail "an MTU of $mtu: the realm has $(told_mtu)"
+done
 
 # A VLAN on Linux's end: the realm has its frames by packet sockets, with the tag.
 ip link add link crtos0 name vlan5 type vlan id 5

@@ -59,12 +59,14 @@
 //!
 //! # Frames
 //!
-//! The two ends of the virtual Ethernet share an [`EthernetRing`] for each direction. Who sends
-//! copies a frame to the place `written % ETHERNET_FRAMES`, stores `written` (release), full
-//! barrier, and rings if `wants_frames` is set. Who receives copies it out, and stores `taken`
-//! (release). Before it waits it sets `wants_frames`, full barrier, and looks at `written` again.
-//! Linux sets `wants_room` when the ring is full, full barrier, and looks at `taken` again; the
-//! kernel rings when half of the ring is free. The kernel looks for room itself.
+//! The two ends of the virtual Ethernet share an [`EthernetRing`] for each direction. A frame lies
+//! in as many places as it needs, one behind the other; who sends leaves out those at the end of
+//! the ring that are too few for it. It copies a frame to the place `written % ETHERNET_PLACES`,
+//! stores `written` (release), full barrier, and rings if `wants_frames` is set. Who receives
+//! copies it out, and stores `taken` (release). Before it waits it sets `wants_frames`, full
+//! barrier, and looks at `written` again. Linux sets `wants_room` when the ring is full, full
+//! barrier, and looks at `taken` again; the kernel rings when half of the ring is free. The kernel
+//! looks for room itself.
 //!
 //! # Shared pages
 //!
@@ -465,34 +467,28 @@ pub struct HadDevice {
     pub users: [u32; NAMED_USERS],
 }
 
-/// Frames that wait in one direction of the virtual Ethernet at most.
-pub const ETHERNET_FRAMES: usize = 64;
+/// Places that one direction of the virtual Ethernet has for frames.
+pub const ETHERNET_PLACES: usize = 64;
+/// Bytes of such a place.
+pub const ETHERNET_PLACE: usize = 2048;
+/// Bytes of all places of one direction.
+pub const ETHERNET_BYTES: usize = ETHERNET_PLACES * ETHERNET_PLACE;
+/// Most bytes of a frame behind its header.
+pub const ETHERNET_MOST_MTU: usize = 9000;
 /// Bytes of the longest frame: a header, a tag of a VLAN, and what is behind them; no checksum.
-pub const ETHERNET_LONGEST: usize = 1518;
-/// Bytes that the place of a frame has for it.
-pub const ETHERNET_PLACE: usize = 2040;
-
-/// The place of a frame.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct EthernetFrame {
-    /// Its bytes.
-    pub length: u64,
-    /// See `length`.
-    pub bytes: [u8; ETHERNET_PLACE],
-}
+pub const ETHERNET_LONGEST: usize = 14 + 4 + ETHERNET_MOST_MTU;
 
 /// One direction of the virtual Ethernet.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct EthernetRing {
-    /// Written by who sends: frames since the start.
+    /// Written by who sends: places that were used since the start.
     pub written: u64,
     /// Likewise: 1 if it is to be rung when half of the ring is free.
     pub wants_room: u64,
     /// Zero.
     pub reserved: [u64; 6],
-    /// Written by who receives: frames since the start.
+    /// Written by who receives: places that were given back since the start.
     pub taken: u64,
     /// Likewise: 1 if it is to be rung for the next frame.
     pub wants_frames: u64,
@@ -501,8 +497,11 @@ pub struct EthernetRing {
     pub cpu: u64,
     /// Zero.
     pub reserved1: [u64; 5],
+    /// Written by who sends, of the place in which a frame begins: its bytes. 0: the places from
+    /// there to the last one have no frame.
+    pub lengths: [u64; ETHERNET_PLACES],
     /// The places.
-    pub frames: [EthernetFrame; ETHERNET_FRAMES],
+    pub bytes: [u8; ETHERNET_BYTES],
 }
 
 /// The virtual Ethernet between Linux and the realm.
@@ -511,8 +510,10 @@ pub struct EthernetRing {
 pub struct Ethernet {
     /// Written by Linux: 1 while its end is up.
     pub linux_up: u64,
+    /// Written by Linux: most bytes of a frame behind its header, of both ends.
+    pub mtu: u64,
     /// Zero.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 6],
     /// Written by the kernel: 1 while its end is up.
     pub realm_up: u64,
     /// Zero.

@@ -104,34 +104,44 @@ bool linux_is_answered(struct crtos_channel *channel, bool seal, u32 number)
 }
 
 /* Sends a frame of @length bytes @value; returns whether it found room. */
-bool linux_send(struct crtos_channel *channel, u64 written, u32 length, u8 value, bool *ring)
+bool linux_send(struct crtos_channel *channel, u64 *written, u32 length, u8 value, bool *ring)
 {
 	struct crtos_ethernet_ring *out = &channel->ethernet.to_realm;
 
 	*ring = false;
-	if (!crtos_ring_has_room(out, written)) {
+	if (!crtos_ring_has_room(out, *written, length)) {
 		crtos_ring_want_room(out);
 		return false;
 	}
-	__builtin_memset(crtos_ring_place(out, written)->bytes, value, length);
+	__builtin_memset(crtos_ring_begin(out, written, length), value, length);
 	crtos_ring_send(out, written, length);
 	*ring = crtos_ring_is_awaited(out);
 	return true;
 }
 
-/* Takes a frame; returns its length, and its first byte: 0 if there is none or it is none. */
-u32 linux_take(struct crtos_channel *channel, u64 taken, u8 *value)
+/*
+ * Takes a frame, and tells its length and its first byte, or 0xff if not all bytes are that one. If
+ * it is none, all that waits is taken; returns 0 if nothing waits.
+ */
+u64 linux_take(struct crtos_channel *channel, u64 *taken, u32 *length, u8 *value)
 {
 	struct crtos_ethernet_ring *in = &channel->ethernet.to_linux;
-	u64 waiting = crtos_ring_waiting(in, taken);
-	u32 length;
+	u64 waiting = crtos_ring_waiting(in, *taken);
+	u64 at = *taken;
+	volatile u8 *place;
+	u32 i;
 
-	if (!waiting || waiting > CRTOS_ETHERNET_FRAMES)
+	if (!waiting)
 		return 0;
-	length = crtos_ring_length(in, taken, 14);
-	*value = *(volatile u8 *)crtos_ring_place(in, taken)->bytes;
-	crtos_ring_take(in, taken + 1);
-	return length;
+	*length = crtos_ring_next(in, &at, waiting);
+	place = crtos_ring_place(in, at);
+	*value = *length ? *place : 0;
+	for (i = 0; i < *length; i++)
+		if (place[i] != *value)
+			*value = 0xff;
+	*taken = *length ? at + crtos_ring_places(*length) : *taken + waiting;
+	crtos_ring_take(in, *taken);
+	return waiting;
 }
 
 /* Has the kernel ring for the next frame; returns whether there is one already. */

@@ -5,7 +5,7 @@
 //! that are meant for it and nothing else. So what one connection costs does not depend on others,
 //! and connections need no common lock.
 
-use alloc::vec;
+use alloc::{boxed::Box, vec};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use smoltcp::{
@@ -62,6 +62,8 @@ pub struct Connection {
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     mtu: usize,
+    /// Where a packet is made, behind room for the header of a frame.
+    frame: Box<[u8]>,
     local: SocketAddrV4,
     remote: Option<SocketAddrV4>,
     failure: Option<Failure>,
@@ -120,6 +122,7 @@ struct Wire<'a> {
     out: Out<'a>,
     progress: &'a mut Progress,
     mtu: usize,
+    frame: &'a mut [u8],
 }
 
 struct Incoming<'a>(&'a [u8]);
@@ -127,6 +130,13 @@ struct Incoming<'a>(&'a [u8]);
 struct Outgoing<'a> {
     out: &'a mut dyn FnMut(&mut [u8]),
     progress: &'a mut Progress,
+    frame: &'a mut [u8],
+}
+
+impl Wire<'_> {
+    fn outgoing(&mut self) -> Outgoing<'_> {
+        Outgoing { out: &mut *self.out, progress: self.progress, frame: self.frame }
+    }
 }
 
 impl Device for Wire<'_> {
@@ -142,11 +152,11 @@ impl Device for Wire<'_> {
     fn receive(&mut self, _: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
         let packet = self.incoming.take()?;
         self.progress.hear(packet);
-        Some((Incoming(packet), Outgoing { out: &mut *self.out, progress: self.progress }))
+        Some((Incoming(packet), self.outgoing()))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Self::TxToken<'_>> {
-        Some(Outgoing { out: &mut *self.out, progress: self.progress })
+        Some(self.outgoing())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -165,11 +175,11 @@ impl RxToken for Incoming<'_> {
 
 impl TxToken for Outgoing<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, make: F) -> R {
-        let mut frame = [0; LONGEST];
-        let length = length.min(LONGEST - ETHERNET);
-        let result = make(&mut frame[ETHERNET..ETHERNET + length]);
-        self.progress.tell(&mut frame[ETHERNET..ETHERNET + length]);
-        (self.out)(&mut frame[..ETHERNET + length]);
+        let end = self.frame.len().min(ETHERNET + length);
+        let frame = &mut self.frame[..end];
+        let result = make(&mut frame[ETHERNET..]);
+        self.progress.tell(&mut frame[ETHERNET..]);
+        (self.out)(frame);
         result
     }
 }
@@ -179,14 +189,21 @@ fn instant(now: u64) -> Instant {
 }
 
 impl Connection {
-    /// A connection that is nowhere yet. Allocates all that it ever has: both buffers, and some
-    /// 2 KiB. `seed` is a number that nobody can guess.
+    /// A connection that is nowhere yet. Allocates all that it ever has: both buffers, a frame, and
+    /// some 2 KiB. `seed` is a number that nobody can guess.
     pub fn new(mtu: usize, seed: u64, receive: usize, send: usize, now: u64) -> Self {
         let mtu = mtu.min(LONGEST - ETHERNET);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
         let (mut nothing, mut progress) = (|_: &mut [u8]| {}, Progress::default());
-        let mut wire = Wire { incoming: None, out: &mut nothing, progress: &mut progress, mtu };
+        let mut frame: Box<[u8]> = vec![0; ETHERNET + mtu].into();
+        let mut wire = Wire {
+            incoming: None,
+            out: &mut nothing,
+            progress: &mut progress,
+            mtu,
+            frame: &mut frame,
+        };
         let interface = Interface::new(config, &mut wire, instant(now));
         let buffer =
             |size: usize| tcp::SocketBuffer::new(vec![0; size.clamp(LEAST_BUFFER, MOST_BUFFER)]);
@@ -200,6 +217,7 @@ impl Connection {
             sockets,
             handle,
             mtu,
+            frame,
             local: nowhere,
             remote: None,
             failure: None,
@@ -308,7 +326,8 @@ impl Connection {
     ) {
         let before = self.socket().state();
         let progress = &mut self.progress;
-        let mut wire = Wire { incoming: Some(packet), out, progress, mtu: self.mtu };
+        let (mtu, frame) = (self.mtu, &mut *self.frame);
+        let mut wire = Wire { incoming: Some(packet), out, progress, mtu, frame };
         self.interface.poll_ingress_single(instant(now), &mut wire, &mut self.sockets);
         let after = self.socket().state();
         if before == State::Listen && after == State::SynReceived {
@@ -352,7 +371,8 @@ impl Connection {
     pub fn send_due(&mut self, now: u64, out: Out) -> bool {
         let before = self.socket().state();
         let progress = &mut self.progress;
-        let mut wire = Wire { incoming: None, out, progress, mtu: self.mtu };
+        let (mtu, frame) = (self.mtu, &mut *self.frame);
+        let mut wire = Wire { incoming: None, out, progress, mtu, frame };
         let mut left = BURST;
         while left > 0
             && self.interface.poll_egress(instant(now), &mut wire, &mut self.sockets)

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`packet`] | frames and packets: taken apart, checked, and made |
 //! | [`neighbors`] | stations of the network, by their address (ARP), and frames that wait |
+//! | [`kept`] | frames that are kept for a while |
 //! | [`reassembly`] | packets that came in fragments |
 //! | [`ports`] | who has which port, and who is meant by a packet |
 //! | [`inbox`] | datagrams that wait to be received |
@@ -23,6 +24,7 @@ extern crate std;
 
 pub mod connection;
 pub mod inbox;
+pub mod kept;
 pub mod neighbors;
 pub mod packet;
 pub mod ports;

@@ -5,10 +5,13 @@
 //! that. Who is not asked for gets no place by answers, and by questions only while there is one
 //! that nobody has used for long.
 
-use alloc::{boxed::Box, vec, vec::Vec};
+use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-use crate::packet::{LONGEST, Station};
+use crate::{
+    kept::{Kept, Room},
+    packet::{LONGEST, Station},
+};
 
 /// Most stations that are known.
 const MOST: usize = 64;
@@ -40,8 +43,7 @@ struct Entry {
 struct Waiting<T> {
     to: Ipv4Addr,
     known: T,
-    length: usize,
-    bytes: Box<[u8]>,
+    kept: Kept,
 }
 
 /// What is to be done with a frame for an address.
@@ -66,7 +68,7 @@ pub enum Due {
 pub struct Neighbors<T> {
     entries: Vec<Entry>,
     waiting: Vec<Waiting<T>>,
-    free: Vec<Box<[u8]>>,
+    room: Room,
 }
 
 impl<T> Default for Neighbors<T> {
@@ -76,12 +78,13 @@ impl<T> Default for Neighbors<T> {
 }
 
 impl<T> Neighbors<T> {
-    /// None are known. Allocates all that it ever has: 52 KiB.
+    /// None are known. Allocates all that it ever has, but for frames that are longer than usual:
+    /// 52 KiB.
     pub fn new() -> Self {
         Self {
             entries: Vec::with_capacity(MOST),
             waiting: Vec::with_capacity(MOST_FRAMES),
-            free: (0..MOST_FRAMES).map(|_| vec![0; LONGEST].into()).collect(),
+            room: Room::new(MOST_FRAMES),
         }
     }
 
@@ -137,9 +140,14 @@ impl<T> Neighbors<T> {
         if for_it >= MOST_FOR_ONE || frame.len() > LONGEST || self.find(to).is_none() {
             return false;
         }
-        let Some(mut bytes) = self.free.pop() else { return false };
-        bytes[..frame.len()].copy_from_slice(frame);
-        self.waiting.push(Waiting { to, known, length: frame.len(), bytes });
+        let Some(room) = self.room.take() else { return false };
+        match Kept::new(room, frame) {
+            Ok(kept) => self.waiting.push(Waiting { to, known, kept }),
+            Err(room) => {
+                self.room.give_back(room);
+                return false;
+            }
+        }
         true
     }
 
@@ -160,8 +168,8 @@ impl<T> Neighbors<T> {
     pub fn release(&mut self, address: Ipv4Addr, mut give: impl FnMut(&mut [u8], T)) {
         while let Some(at) = self.waiting.iter().position(|waiting| waiting.to == address) {
             let mut waiting = self.waiting.remove(at);
-            give(&mut waiting.bytes[..waiting.length], waiting.known);
-            self.free.push(waiting.bytes);
+            give(waiting.kept.frame(), waiting.known);
+            self.room.give_back(waiting.kept.into_room());
         }
     }
 
@@ -200,6 +208,7 @@ impl<T> Neighbors<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
     const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
@@ -292,7 +301,7 @@ mod tests {
                     },
                 }
                 prop_assert!(all.entries.len() <= MOST);
-                prop_assert_eq!(all.free.len() + all.waiting.len(), MOST_FRAMES);
+                prop_assert_eq!(all.room.left() + all.waiting.len(), MOST_FRAMES);
                 let has_place = |frame: &Waiting<()>| {
                     all.entries.iter().any(|entry| entry.address == frame.to)
                 };

@@ -22,7 +22,9 @@ pub const IP: usize = 20;
 /// Bytes of the header of a datagram of UDP.
 pub const UDP: usize = 8;
 /// Most bytes of a frame.
-pub const LONGEST: usize = ETHERNET + 1500;
+pub const LONGEST: usize = ETHERNET + 9000;
+/// Most bytes of one where there are no jumbo frames.
+pub const USUAL: usize = ETHERNET + 1500;
 /// Most bytes of data of a datagram.
 pub const MOST_DATA: usize = 65535 - IP - UDP;
 /// What packets begin with that nobody has set otherwise: how many routers they may pass.

@@ -37,8 +37,10 @@ pub trait Memory {
     fn write(&self, offset: u64, from: &[u8]);
 }
 
-/// Bytes of a buffer: the longest frame, and more.
+/// Bytes of a buffer of a card: the longest frame without jumbo frames, and more.
 pub const BUFFER: usize = 2048;
+/// Bytes of the longest frame without jumbo frames, with a tag of a VLAN.
+pub const USUAL_LONGEST: usize = 1518;
 
 /// What a kind of card is called, and how it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +68,8 @@ pub trait Kind: Sized + Send + Sync + 'static {
     const ABOUT: About;
     /// Bytes of the memory that it shares with its driver.
     const MEMORY: u64;
+    /// Bytes of the longest frame.
+    const LONGEST: usize = USUAL_LONGEST;
     /// What takes frames.
     type Receiver: Receive + Send;
     /// What sends them.
@@ -115,6 +119,11 @@ pub trait Kind: Sized + Send + Sync + 'static {
 
     /// Takes why it has interrupted: that is no cause any more.
     fn take_causes(&self, registers: &impl Registers);
+
+    /// Most bytes of a frame behind its header, where the other end of the cable decides that.
+    fn mtu(&self, _memory: &impl Memory) -> Option<usize> {
+        None
+    }
 
     /// Whether its cable leads to somebody.
     fn has_link(&self, registers: &impl Registers) -> bool;
@@ -167,12 +176,13 @@ pub enum Found {
 
 /// What takes the frames that a card has received.
 pub trait Receive {
-    /// Takes the next frame that has come. Bounded: a copy, and some accesses.
+    /// Takes the next frame that has come to `to`, which has room for a [`BUFFER`] and for the
+    /// longest frame. Bounded: a copy, and some accesses.
     fn receive(
         &mut self,
         registers: &impl Registers,
         memory: &impl Memory,
-        to: &mut [u8; BUFFER],
+        to: &mut [u8],
     ) -> Option<Found>;
 
     /// Whether there is another one.

@@ -4,8 +4,9 @@
 //! Its memory is [`Ethernet`], a part of the channel, and it has two registers: a bell, and whether
 //! Linux's end is up. The rings are those that [`crtos_abi::channel`] describes. Linux may be
 //! hostile: of a ring the other end's index and a length are read once. An index that is further
-//! than the ring is long is nothing: the ring counts as empty from there. What is not for this
-//! station comes as well, and is left out here, as a card does.
+//! than the ring is long is nothing, nor is a frame that ends behind it or behind the last place:
+//! the ring counts as empty from there. What is not for this station comes as well, and is left out
+//! here, as a card does.
 
 use alloc::sync::Arc;
 use core::{
@@ -14,14 +15,12 @@ use core::{
 };
 
 use crtos_abi::channel::{
-    ETHERNET_FRAMES, ETHERNET_LONGEST, Ethernet, EthernetFrame, EthernetRing,
+    ETHERNET_LONGEST, ETHERNET_MOST_MTU, ETHERNET_PLACE, ETHERNET_PLACES, Ethernet, EthernetRing,
 };
 
 use crate::{
     HardwareAddress,
-    card::{
-        About, BUFFER, Found, Frame, Kind, Memory, NoRoom, Place, Receive, Registers, Transmit,
-    },
+    card::{About, Found, Frame, Kind, Memory, NoRoom, Place, Receive, Registers, Transmit},
     reception::{Filter, MOST, is_group},
 };
 
@@ -32,6 +31,7 @@ pub const LINK: u32 = 4;
 
 /// Where in the memory what is.
 const LINUX_UP: u64 = offset_of!(Ethernet, linux_up) as u64;
+const MTU: u64 = offset_of!(Ethernet, mtu) as u64;
 const REALM_UP: u64 = offset_of!(Ethernet, realm_up) as u64;
 const CPU: u64 = (offset_of!(Ethernet, to_realm) + offset_of!(EthernetRing, cpu)) as u64;
 
@@ -51,9 +51,21 @@ const TO_REALM: Ring = Ring(offset_of!(Ethernet, to_realm) as u64);
 /// Frames of the realm.
 const TO_LINUX: Ring = Ring(offset_of!(Ethernet, to_linux) as u64);
 
-const FRAMES: u64 = ETHERNET_FRAMES as u64;
+const PLACES: u64 = ETHERNET_PLACES as u64;
 /// Linux is rung when so much of its ring is free.
-const ROOM: u64 = FRAMES / 2;
+const ROOM: u64 = PLACES / 2;
+/// Least that Linux lets an MTU of IP be.
+const LEAST_MTU: usize = 68;
+
+/// How many places a frame takes.
+const fn places(length: usize) -> u64 {
+    length.div_ceil(ETHERNET_PLACE) as u64
+}
+
+/// How many places there are from the one that is used next up to the end of the ring.
+const fn before_end(used: u64) -> u64 {
+    PLACES - used % PLACES
+}
 
 impl Ring {
     const fn written(self) -> u64 {
@@ -72,12 +84,16 @@ impl Ring {
         self.0 + offset_of!(EthernetRing, wants_frames) as u64
     }
 
-    /// The place of the frame with that number: its length, and its bytes.
-    const fn place(self, number: u64) -> (u64, u64) {
-        let frames = self.0 + offset_of!(EthernetRing, frames) as u64;
-        let at = frames + number % FRAMES * size_of::<EthernetFrame>() as u64;
-        let (length, bytes) = (offset_of!(EthernetFrame, length), offset_of!(EthernetFrame, bytes));
-        (at + length as u64, at + bytes as u64)
+    /// The length of the frame that begins in the place with that number.
+    const fn length(self, number: u64) -> u64 {
+        let lengths = self.0 + offset_of!(EthernetRing, lengths) as u64;
+        lengths + number % PLACES * size_of::<u64>() as u64
+    }
+
+    /// That place.
+    const fn bytes(self, number: u64) -> u64 {
+        let bytes = self.0 + offset_of!(EthernetRing, bytes) as u64;
+        bytes + number % PLACES * ETHERNET_PLACE as u64
     }
 }
 
@@ -126,13 +142,14 @@ const SILENT: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct VirtualEthernet {
     wanted: Arc<Wanted>,
-    /// The number of the frame for which it interrupts.
+    /// The number of the place for which it interrupts.
     armed: AtomicU64,
 }
 
 impl Kind for VirtualEthernet {
     const ABOUT: About = About { name: "virtual Ethernet", driver: "crtos", ids: &[] };
     const MEMORY: u64 = size_of::<Ethernet>() as u64;
+    const LONGEST: usize = ETHERNET_LONGEST;
     type Receiver = Receiver;
     type Transmitter = Transmitter;
 
@@ -163,7 +180,7 @@ impl Kind for VirtualEthernet {
         memory.store(REALM_UP, 1);
         registers.write(BELL, 0);
         let receiver = Receiver { taken: 0, untold: false, wanted: self.wanted.clone() };
-        Ok((receiver, Transmitter { written: 0 }))
+        Ok((receiver, Transmitter { written: 0, wanted: 1 }))
     }
 
     fn let_interrupt(
@@ -197,6 +214,11 @@ impl Kind for VirtualEthernet {
         // Frames are all that tells of one.
     }
 
+    fn mtu(&self, memory: &impl Memory) -> Option<usize> {
+        let told = usize::try_from(memory.load(MTU)).unwrap_or(usize::MAX);
+        Some(told.clamp(LEAST_MTU, ETHERNET_MOST_MTU))
+    }
+
     fn has_link(&self, registers: &impl Registers) -> bool {
         registers.read(LINK) != 0
     }
@@ -215,7 +237,7 @@ impl Kind for VirtualEthernet {
 /// Receives.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Frames since the start.
+    /// Places since the start.
     taken: u64,
     /// Some of these Linux was not told of.
     untold: bool,
@@ -223,9 +245,29 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Frames that wait, as Linux says; more than the ring is long if it lies.
+    /// Places that wait, as Linux says; more than the ring is long if it lies.
     fn waiting(&self, memory: &impl Memory) -> u64 {
         memory.load(TO_REALM.written()).wrapping_sub(self.taken)
+    }
+
+    /// Where the next frame begins, of so many places that wait, and its length; `None` if that is
+    /// none.
+    fn next(&self, memory: &impl Memory, waiting: u64) -> Option<(u64, usize)> {
+        if waiting > PLACES {
+            return None;
+        }
+        let (mut at, mut left) = (self.taken, waiting);
+        let mut length = memory.load(TO_REALM.length(at));
+        let skipped = before_end(at);
+        if length == 0 && skipped < left {
+            (at, left) = (at.wrapping_add(skipped), left - skipped);
+            length = memory.load(TO_REALM.length(at));
+        }
+        let length = usize::try_from(length).ok()?;
+        let is_frame = (1..=ETHERNET_LONGEST).contains(&length)
+            && places(length) <= left
+            && places(length) <= before_end(at);
+        is_frame.then_some((at, length))
     }
 }
 
@@ -234,24 +276,28 @@ impl Receive for Receiver {
         &mut self,
         _: &impl Registers,
         memory: &impl Memory,
-        to: &mut [u8; BUFFER],
+        to: &mut [u8],
     ) -> Option<Found> {
         let waiting = self.waiting(memory);
         if waiting == 0 {
             return None;
         }
-        let is_sound = waiting <= FRAMES;
-        let (length, bytes) = TO_REALM.place(self.taken);
-        let length = usize::try_from(memory.load(length)).unwrap_or(usize::MAX);
-        let is_frame = is_sound && (1..=ETHERNET_LONGEST).contains(&length);
-        if is_frame {
-            memory.read(bytes, &mut to[..length]);
-        }
-        self.taken = self.taken.wrapping_add(if is_sound { 1 } else { waiting });
+        let next = self.next(memory, waiting);
+        self.taken = match next {
+            Some((at, length)) => {
+                memory.read(TO_REALM.bytes(at), &mut to[..length]);
+                at.wrapping_add(places(length))
+            }
+            // Where the next one begins is not known.
+            None => self.taken.wrapping_add(waiting),
+        };
         memory.store(TO_REALM.taken(), self.taken);
         self.untold = true;
-        let is_ours = is_frame && self.wanted.has(&to[..length]);
-        Some(if is_ours { Found::Frame(Frame { length, stamp: None }) } else { Found::Bad })
+        let ours = next.filter(|&(_, length)| self.wanted.has(&to[..length]));
+        Some(match ours {
+            Some((_, length)) => Found::Frame(Frame { length, stamp: None }),
+            None => Found::Bad,
+        })
     }
 
     fn has_more(&self, memory: &impl Memory) -> bool {
@@ -264,7 +310,7 @@ impl Receive for Receiver {
         }
         // Pairs with Linux's, between that word and its look at what was taken.
         fence(Ordering::SeqCst);
-        let has_room = self.waiting(memory) <= FRAMES - ROOM;
+        let has_room = self.waiting(memory) <= PLACES - ROOM;
         if has_room && memory.load(TO_REALM.wants_room()) != 0 {
             registers.write(BELL, 0);
         }
@@ -274,15 +320,30 @@ impl Receive for Receiver {
 /// Sends.
 #[derive(Debug)]
 pub struct Transmitter {
-    /// Frames since the start.
+    /// Places since the start.
     written: u64,
+    /// Places that the frame takes which found no room last.
+    wanted: u64,
+}
+
+impl Transmitter {
+    /// Places that are left out before a frame of so many.
+    const fn skipped(&self, places: u64) -> u64 {
+        let before_end = before_end(self.written);
+        if places <= before_end { 0 } else { before_end }
+    }
+
+    /// Whether a frame of so many places finds room.
+    fn has_room_for(&self, memory: &impl Memory, places: u64) -> bool {
+        let used = self.written.wrapping_sub(memory.load(TO_LINUX.taken()));
+        used <= PLACES && self.skipped(places) + places <= PLACES - used
+    }
 }
 
 impl Transmit for Transmitter {
     fn has_room(&mut self, registers: &impl Registers, memory: &impl Memory) -> bool {
         // Where nobody is, every frame finds its end.
-        registers.read(LINK) == 0
-            || self.written.wrapping_sub(memory.load(TO_LINUX.taken())) < FRAMES
+        registers.read(LINK) == 0 || self.has_room_for(memory, self.wanted)
     }
 
     fn transmit(
@@ -291,17 +352,25 @@ impl Transmit for Transmitter {
         memory: &impl Memory,
         frame: &[u8],
     ) -> Result<(), NoRoom> {
-        let is_frame = (1..=ETHERNET_LONGEST).contains(&frame.len());
-        if !is_frame || !self.has_room(registers, memory) {
+        if !(1..=ETHERNET_LONGEST).contains(&frame.len()) {
             return Err(NoRoom);
         }
         if registers.read(LINK) == 0 {
             return Ok(());
         }
-        let (length, bytes) = TO_LINUX.place(self.written);
-        memory.write(bytes, frame);
-        memory.store(length, frame.len() as u64);
-        self.written = self.written.wrapping_add(1);
+        let places = places(frame.len());
+        if !self.has_room_for(memory, places) {
+            self.wanted = places;
+            return Err(NoRoom);
+        }
+        let skipped = self.skipped(places);
+        if skipped > 0 {
+            memory.store(TO_LINUX.length(self.written), 0);
+        }
+        let at = self.written.wrapping_add(skipped);
+        memory.write(TO_LINUX.bytes(at), frame);
+        memory.store(TO_LINUX.length(at), frame.len() as u64);
+        self.written = at.wrapping_add(places);
         memory.store(TO_LINUX.written(), self.written);
         // Pairs with Linux's, between that word and its look at what was written.
         fence(Ordering::SeqCst);

@@ -730,8 +730,9 @@ static int rings(u64 count, u64 cell, char *result, size_t size)
 		struct crtos_ethernet *ethernet = &channel->ethernet;
 		struct crtos_ethernet_ring *ring =
 			below(4) ? &ethernet->to_realm : &ethernet->to_linux;
-		struct crtos_ethernet_frame *frame =
-			&ring->frames[below(CRTOS_ETHERNET_FRAMES)];
+		u32 number = below(CRTOS_ETHERNET_PLACES);
+		u64 *length = &ring->lengths[number];
+		u8 *bytes = &ring->bytes[number * CRTOS_ETHERNET_PLACE];
 		u64 *place, value;
 
 		switch (below(16)) {
@@ -750,22 +751,27 @@ static int rings(u64 count, u64 cell, char *result, size_t size)
 		case 3:
 			place = below(2) ? &ethernet->linux_up : &ethernet->realm_up;
 			value = below(3);
+			/* Any MTU, and more often one that lets long frames go. */
+			if (!below(4)) {
+				place = &ethernet->mtu;
+				value = below(2) ? word() : CRTOS_ETHERNET_MOST_MTU;
+			}
 			break;
 		case 4:
 			place = &ring->written;
 			value = word();
 			break;
 		case 5 ... 6:
-			place = &frame->length;
-			value = word();
+			place = length;
+			value = below(2) ? word() : below(CRTOS_ETHERNET_LONGEST + 100);
 			break;
 		case 7:
-			memcpy(frame->bytes, question, sizeof(question));
-			place = &frame->length;
-			value = sizeof(question);
+			memcpy(bytes, question, sizeof(question));
+			place = length;
+			value = below(2) ? sizeof(question) : CRTOS_ETHERNET_LONGEST - below(9000);
 			break;
 		case 8:
-			place = (u64 *)frame->bytes + below(8);
+			place = (u64 *)bytes + below(8);
 			value = word();
 			break;
 		default:

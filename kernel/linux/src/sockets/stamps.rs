@@ -154,6 +154,11 @@ impl Stamps {
         }
     }
 
+    /// Bytes of the frame of the first report; 0 if there is none.
+    pub fn next_length(&self) -> usize {
+        self.reports.lock().as_ref().and_then(|reports| reports.next_length()).unwrap_or(0)
+    }
+
     /// Receives the first report: what is told of it but for what the family adds, the report, and
     /// its frame, which `buffer` has then, as much of it as finds room. EAGAIN if there is none.
     pub fn receive<'a>(

@@ -114,8 +114,8 @@ pub mod linux {
         waits_on(slot: u32, cpu: u32);
         put_question(seal: bool) -> u32;
         is_answered(seal: bool, number: u32) -> bool;
-        send(written: u64, length: u32, value: u8, ring: &mut bool) -> bool;
-        take(taken: u64, value: &mut u8) -> u32;
+        send(written: &mut u64, length: u32, value: u8, ring: &mut bool) -> bool;
+        take(taken: &mut u64, length: &mut u32, value: &mut u8) -> u64;
         want_frames(taken: u64) -> bool;
         up(up: bool);
     }

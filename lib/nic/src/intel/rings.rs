@@ -134,7 +134,7 @@ impl<F: Format> Receive for Receiver<F> {
         &mut self,
         registers: &impl Registers,
         memory: &impl Memory,
-        to: &mut [u8; BUFFER],
+        to: &mut [u8],
     ) -> Option<Found> {
         let at = descriptor(RECEIVE_AT, self.next);
         let word = memory.load(at + 8);

@@ -42,7 +42,7 @@ impl Receive for Receiver {
         &mut self,
         registers: &impl Registers,
         memory: &impl Memory,
-        to: &mut [u8; BUFFER],
+        to: &mut [u8],
     ) -> Option<Found> {
         let Ok(done) = self.queue.take(memory)? else { return Some(Found::Bad) };
         let length = (done.length as usize).checked_sub(HEADER).filter(|&it| it <= LONGEST);

@@ -11,7 +11,7 @@
 //! ([`Lead`](crtos_nic::lead)): one frame each time that it waits, and for its own socket. What is
 //! left, and what others do with that frame, is the card's thread's.
 
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::{
     mem,
     sync::atomic::{AtomicBool, Ordering},
@@ -23,7 +23,6 @@ use crtos_core::{
         pci::{Function, Switch},
     },
     mm::heap,
-    sync::SpinLock,
     task::{self, Level, Mutex, Scheduling, Spawn, Thread, WaitError, WaitQueue},
     time::{self, Clock, Nanos},
     warn,
@@ -42,7 +41,7 @@ use crate::{
     abi::Errno,
     signal,
     sockets::net::interface::{
-        self, HEADER, HardwareAddress, Interface, LONGEST, NetAddress, News, Stamp, Taker,
+        self, HEADER, HardwareAddress, Interface, NetAddress, News, Stamp, Taker,
     },
 };
 
@@ -135,7 +134,7 @@ impl Stint {
 /// What who takes frames works with.
 struct Work<R> {
     receiver: R,
-    buffer: Box<[u8; BUFFER]>,
+    buffer: Box<[u8]>,
     quota: Quota,
     /// What is to be told of the frame in the buffer.
     untold: Option<Untold>,
@@ -152,10 +151,15 @@ struct Untold {
 }
 
 impl Untold {
-    fn news<'a>(&self, interface: &'a Arc<dyn Interface>, buffer: &'a [u8; BUFFER]) -> News<'a> {
+    fn news<'a>(&self, interface: &'a Arc<dyn Interface>, buffer: &'a [u8]) -> News<'a> {
         let Self { length, stamp, heard_by } = *self;
         News { interface, frame: &buffer[..length], stamp, origin: None, heard_by }
     }
+}
+
+/// A buffer that has room for all that a card of that kind receives.
+fn buffer<K: Kind>() -> Box<[u8]> {
+    vec![0; BUFFER.max(K::LONGEST)].into()
 }
 
 /// When the thread goes on.
@@ -164,8 +168,8 @@ enum Next {
     Again,
     /// At that time.
     At(Nanos),
-    /// At that time, with a new stretch of work. Were the end looked at again, the look itself would
-    /// be work that puts it off, for ever.
+    /// At that time, with a new stretch of work. If the end were looked at again, that look would be
+    /// work that puts it off, for ever.
     Rested(Nanos),
     /// When the card interrupts.
     Interrupt,
@@ -237,7 +241,8 @@ pub(super) struct Driven<K: Kind, B: Bus> {
     work: Mutex<Work<K::Receiver>>,
     /// Who takes the next frame, if it is not the thread.
     lead: Lead,
-    sending: SpinLock<K::Transmitter>,
+    /// It copies a frame, so others wait for it with interrupts on.
+    sending: Mutex<K::Transmitter>,
     /// Somebody waits until frames can be sent.
     was_full: AtomicBool,
     writers: WaitQueue,
@@ -299,13 +304,13 @@ impl<K: Kind, B: Bus> Driven<K, B> {
             memory,
             work: Mutex::new(Work {
                 receiver,
-                buffer: Box::new([0; BUFFER]),
+                buffer: buffer::<K>(),
                 quota: Quota::begin(),
                 untold: None,
                 is_telling: false,
             }),
             lead: Lead::new(),
-            sending: SpinLock::new(transmitter),
+            sending: Mutex::new(transmitter),
             was_full: AtomicBool::new(false),
             writers: WaitQueue::new(),
             filter: Mutex::new(Filter::default()),
@@ -333,7 +338,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     fn take(&self, work: &mut Work<K::Receiver>) -> bool {
         match work.receiver.receive(&self.registers, &self.memory, &mut work.buffer) {
             None => return false,
-            Some(Found::Frame(frame)) if (HEADER..=LONGEST).contains(&frame.length) => {
+            Some(Found::Frame(frame)) if (HEADER..=K::LONGEST).contains(&frame.length) => {
                 let software = time::linux(Clock::Realtime);
                 let stamp = Stamp { software, hardware: frame.stamp.map(Nanos) };
                 work.untold = Some(Untold { length: frame.length, stamp, heard_by: None });
@@ -363,7 +368,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     }
 
     /// What its thread does, with a buffer of its own.
-    fn work(self: &Arc<Self>, mut buffer: Box<[u8; BUFFER]>) {
+    fn work(self: &Arc<Self>, mut buffer: Box<[u8]>) {
         let interface: Arc<dyn Interface> = self.clone();
         let mut stint = Stint::begin();
         while !self.is_gone() {
@@ -395,7 +400,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
 
     /// Hands over a frame that has come, if the quota allows it; says whether there was one. Nobody
     /// who leads waits for that, and lends its priority to filters of others.
-    fn hand_over(&self, interface: &Arc<dyn Interface>, buffer: &mut Box<[u8; BUFFER]>) -> bool {
+    fn hand_over(&self, interface: &Arc<dyn Interface>, buffer: &mut Box<[u8]>) -> bool {
         let untold = {
             let mut work = self.work.lock();
             work.is_telling = false;
@@ -533,7 +538,7 @@ impl<K: Kind, B: Bus> Card for Driven<K, B> {
 
     fn run(self: Arc<Self>) -> bool {
         let Some(scheduling) = Scheduling::fifo(PRIORITY) else { return false };
-        let (own, buffer) = (self.clone(), Box::new([0; BUFFER]));
+        let (own, buffer) = (self.clone(), buffer::<K>());
         let what = Spawn { name: self.name, scheduling, ..Spawn::default() };
         let thread = task::spawn(what, move || {
             own.work(buffer);
@@ -575,7 +580,7 @@ impl<K: Kind, B: Bus> Interface for Driven<K, B> {
     }
 
     fn mtu(&self) -> usize {
-        self.mtu
+        self.kind.mtu(&self.memory).unwrap_or(self.mtu)
     }
 
     fn queue_length(&self) -> u32 {
@@ -595,7 +600,7 @@ impl<K: Kind, B: Bus> Interface for Driven<K, B> {
     }
 
     fn transmit(&self, frame: &[u8]) -> Result<(), Errno> {
-        if !(HEADER..=LONGEST).contains(&frame.len()) {
+        if !(HEADER..=K::LONGEST).contains(&frame.len()) {
             return Err(Errno::EMSGSIZE);
         }
         if self.is_gone() {

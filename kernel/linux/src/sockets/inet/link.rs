@@ -2,18 +2,20 @@
 //! What an interface of the realm is to this family: addresses, neighbours, groups, and the way of
 //! a packet out of it.
 
-use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
+use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
 use core::net::{IpAddr, Ipv4Addr};
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use crtos_core::{
+    mm::heap,
     sync::SpinLock,
     task::Mutex,
     time::{self, Nanos},
 };
 use crtos_inet::{
+    kept::{Kept, Room},
     neighbors::{Due, Neighbors},
-    packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, LONGEST, Protocol, Station},
+    packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, Protocol, Station, USUAL},
     reassembly::Reassembly,
 };
 
@@ -51,15 +53,15 @@ const MOST_RETURNING: usize = 64;
 const ANSWERS: u64 = 50;
 const ANSWER_EVERY: u64 = 1_000_000;
 
-/// A frame that comes back.
-struct Returning {
-    length: usize,
-    bytes: Box<[u8]>,
+/// Frames that come back.
+struct Returns {
+    waiting: VecDeque<Kept>,
+    room: Room,
 }
 
-struct Returns {
-    waiting: VecDeque<Returning>,
-    free: Vec<Box<[u8]>>,
+/// Whether there is memory to keep a frame.
+fn may_keep(frame: &[u8]) -> bool {
+    frame.len() <= USUAL || heap::has_reserve()
 }
 
 /// An interface.
@@ -129,7 +131,7 @@ pub fn come(interface: &Arc<dyn Interface>) {
     }
     let returns = Returns {
         waiting: VecDeque::with_capacity(MOST_RETURNING),
-        free: (0..MOST_RETURNING).map(|_| vec![0; LONGEST].into()).collect(),
+        room: Room::new(MOST_RETURNING),
     };
     let link = Arc::new(Link {
         interface: interface.clone(),
@@ -264,7 +266,7 @@ impl Link {
             let way = {
                 let mut neighbors = self.neighbors.lock();
                 let way = neighbors.way(to, time::now().0);
-                if way.station.is_none() {
+                if way.station.is_none() && may_keep(frame) {
                     neighbors.wait(to, frame, asked.cloned());
                 }
                 way
@@ -283,11 +285,16 @@ impl Link {
     }
 
     fn return_later(&self, frame: &[u8]) {
-        let bytes = self.returns.lock().free.pop();
+        if !may_keep(frame) {
+            return;
+        }
+        let room = self.returns.lock().room.take();
         // One that finds no room is lost, as on a wire.
-        let Some(mut bytes) = bytes else { return };
-        bytes[..frame.len()].copy_from_slice(frame);
-        self.returns.lock().waiting.push_back(Returning { length: frame.len(), bytes });
+        match room.map(|room| Kept::new(room, frame)) {
+            Some(Ok(kept)) => self.returns.lock().waiting.push_back(kept),
+            Some(Err(room)) => self.returns.lock().room.give_back(room),
+            None => {}
+        }
     }
 
     /// Brings frames to their receivers here that were sent from here; the rest of many is left to
@@ -295,12 +302,12 @@ impl Link {
     pub fn bring_back(self: &Arc<Self>) {
         for _ in 0..MOST_RETURNING {
             let next = self.returns.lock().waiting.pop_front();
-            let Some(returning) = next else { return };
-            let bytes = &returning.bytes[ETHERNET..returning.length];
-            if let Some(packet) = packet::parse_packet(bytes) {
+            let Some(mut kept) = next else { return };
+            if let Some(packet) = packet::parse_packet(&kept.frame()[ETHERNET..]) {
                 stack::deliver(self, &packet, Stamp::now());
             }
-            self.returns.lock().free.push(returning.bytes);
+            let room = kept.into_room();
+            self.returns.lock().room.give_back(room);
         }
         clock::wake_by(0);
     }

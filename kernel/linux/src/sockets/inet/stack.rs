@@ -7,7 +7,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use crtos_core::time;
 use crtos_inet::{
     inbox::About,
-    packet::{self, ETHERNET, Frame, IP, Icmp, LONGEST, Packet, Protocol},
+    packet::{self, ETHERNET, Frame, IP, Icmp, Packet, Protocol, USUAL},
     ports::Way,
 };
 
@@ -16,7 +16,10 @@ use super::{
     link::{self, Link},
     tcp, udp,
 };
-use crate::sockets::net::interface::{Interface, News, Stack as StackOf, Stamp};
+use crate::sockets::net::{
+    buffer::with_buffer,
+    interface::{Interface, News, Stack as StackOf, Stamp},
+};
 
 /// The stack, as interfaces know it.
 pub struct Stack;
@@ -115,7 +118,7 @@ fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: St
         return;
     }
     if link.may_answer() {
-        let mut frame = [0; LONGEST];
+        let mut frame = [0; USUAL];
         if let Some(length) = packet::write_port_unreachable(&mut frame, packet) {
             answer(link, packet, Protocol::Icmp, &mut frame, length);
         }
@@ -125,12 +128,16 @@ fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: St
 fn deliver_icmp(link: &Link, packet: &Packet) {
     match packet::parse_icmp(packet.payload) {
         Some(Icmp::Echo { ident, sequence, data }) => {
-            let mut frame = [0; LONGEST];
-            if link.may_answer()
-                && let Some(length) = packet::write_echo(&mut frame, ident, sequence, data)
-            {
-                answer(link, packet, Protocol::Icmp, &mut frame, length);
+            if !link.may_answer() {
+                return;
             }
+            // One for which there is no memory is not answered.
+            let _ = with_buffer(ETHERNET + packet.bytes.len().max(IP), |frame| {
+                if let Some(length) = packet::write_echo(frame, ident, sequence, data) {
+                    answer(link, packet, Protocol::Icmp, frame, length);
+                }
+                Ok(())
+            });
         }
         Some(told) => report(&told),
         None => {}

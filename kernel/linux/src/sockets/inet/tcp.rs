@@ -25,7 +25,7 @@ use crtos_core::{
 };
 use crtos_inet::{
     connection::{Connection, Failure, Phase},
-    packet::{self, LONGEST, Packet, Protocol},
+    packet::{self, Packet, Protocol, USUAL},
     ports::{Binding, Ports, Way},
 };
 use linux_raw_sys::{ioctl, net};
@@ -170,7 +170,7 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet) {
         Some(Handle::Listener(listener)) if segment.opens => listener.open(packet, &way),
         _ if segment.resets || !link.may_answer() => {}
         _ => {
-            let mut frame = [0; LONGEST];
+            let mut frame = [0; USUAL];
             if let Some(length) = packet::write_reset(&mut frame, packet) {
                 stack::answer(link, packet, Protocol::Tcp, &mut frame, length);
             }

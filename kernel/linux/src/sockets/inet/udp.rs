@@ -18,7 +18,7 @@ use crtos_core::{
 };
 use crtos_inet::{
     inbox::{About, Buffer, Inbox},
-    packet::{self, ETHERNET, IP, LONGEST, MOST_DATA, Protocol, UDP},
+    packet::{self, ETHERNET, IP, LONGEST, MOST_DATA, Protocol, UDP, USUAL},
     ports::{Binding, Ports, Way},
 };
 use crtos_nic::stamping::{OPT_CMSG, Report, Stamping};
@@ -40,7 +40,10 @@ use crate::{
     signal,
     sockets::{
         common::Common,
-        net::interface::{Asked, Reporter, Stamp},
+        net::{
+            buffer::with_buffer,
+            interface::{Asked, Reporter, Stamp},
+        },
         stamps,
     },
 };
@@ -324,7 +327,7 @@ impl Udp {
         header
     }
 
-    /// Sends a datagram that fits into a frame. Nothing is allocated.
+    /// Sends a datagram that fits into a frame. Nothing is allocated unless that is a jumbo frame.
     fn send_whole(
         &self,
         link: &Arc<Link>,
@@ -334,17 +337,17 @@ impl Udp {
     ) -> Result<(), Errno> {
         const BEGIN: usize = ETHERNET + IP;
         let length = memory.left() as usize;
-        let mut frame = [0; LONGEST];
-        let frame = &mut frame[..BEGIN + UDP + length];
-        if memory.read(&mut frame[BEGIN + UDP..]) < length {
-            return Err(Errno::EFAULT);
-        }
-        let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
-        packet::write_datagram(&mut frame[BEGIN..], ends.0, ends.1);
-        packet::write_header(frame, &self.header(link, *from.ip(), *to.ip()), UDP + length);
-        self.return_to_group(link, frame, *to.ip());
-        let asked = self.core.common.stamping.begin(stamping, &self.core);
-        self.transmit(link, frame, nonblocking, asked.as_ref())
+        with_buffer(BEGIN + UDP + length, |frame| {
+            if memory.read(&mut frame[BEGIN + UDP..]) < length {
+                return Err(Errno::EFAULT);
+            }
+            let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
+            packet::write_datagram(&mut frame[BEGIN..], ends.0, ends.1);
+            packet::write_header(frame, &self.header(link, *from.ip(), *to.ip()), UDP + length);
+            self.return_to_group(link, frame, *to.ip());
+            let asked = self.core.common.stamping.begin(stamping, &self.core);
+            self.transmit(link, frame, nonblocking, asked.as_ref())
+        })
     }
 
     /// Members of a group, and those who hear what is for all, hear it here as well.
@@ -380,20 +383,21 @@ impl Udp {
         let mut header = self.header(link, *from.ip(), *to.ip());
         header.is_whole = false;
         let step = (link.interface.mtu().min(LONGEST - ETHERNET) - IP) & !7;
-        let mut frame = [0; LONGEST];
         let count = datagram.len().div_ceil(step);
         // As under Linux, only the first fragment is reported.
         let mut asked = self.core.common.stamping.begin(stamping, &self.core);
-        for (at, part) in datagram.chunks(step).enumerate() {
-            header.offset = at * step;
-            header.has_more = at + 1 < count;
-            let frame = &mut frame[..ETHERNET + IP + part.len()];
-            frame[ETHERNET + IP..].copy_from_slice(part);
-            packet::write_header(frame, &header, part.len());
-            self.return_to_group(link, frame, *to.ip());
-            self.transmit(link, frame, nonblocking, asked.take().as_ref())?;
-        }
-        Ok(())
+        with_buffer(ETHERNET + IP + step, |frame| {
+            for (at, part) in datagram.chunks(step).enumerate() {
+                header.offset = at * step;
+                header.has_more = at + 1 < count;
+                let frame = &mut frame[..ETHERNET + IP + part.len()];
+                frame[ETHERNET + IP..].copy_from_slice(part);
+                packet::write_header(frame, &header, part.len());
+                self.return_to_group(link, frame, *to.ip());
+                self.transmit(link, frame, nonblocking, asked.take().as_ref())?;
+            }
+            Ok(())
+        })
     }
 
     /// The first datagram, or an error that waits to be told.
@@ -632,27 +636,29 @@ impl Socket for Udp {
     }
 
     fn receive_report(&self, memory: &mut Memory) -> Result<Received, Errno> {
-        let mut buffer = [0; LONGEST];
-        let (mut received, report, frame) = self.core.common.receive_report(memory, &mut buffer)?;
-        // The error, and the address of who has told it: here the one from which it was sent.
-        let mut told = [0; 32];
-        told[..16].copy_from_slice(&stamps::extended(&report));
-        let packet = frame.get(ETHERNET..).and_then(packet::parse_packet);
-        let is_told = self.core.common.stamping.asked().has(OPT_CMSG);
-        if let Some(packet) = packet.filter(|_| is_told && report.interface != 0) {
-            let source = SocketAddrV4::new(packet.source, 0);
-            told[16..].copy_from_slice(address_of(source).bytes());
-            let about = About {
-                destination: packet.destination,
-                interface: report.interface,
-                lifetime: packet.lifetime,
-                service: packet.service,
-                ..About::default()
-            };
-            self.tell(&mut received.told, &about, packet.source);
-        }
-        received.told.more = Some(More::new(net::SOL_IP, net::IP_RECVERR, &told));
-        Ok(received)
+        let length = self.core.common.stamping.next_length().max(USUAL);
+        with_buffer(length, |buffer| {
+            let (mut received, report, frame) = self.core.common.receive_report(memory, buffer)?;
+            // The error, and the address of who has told it: here the one from which it was sent.
+            let mut told = [0; 32];
+            told[..16].copy_from_slice(&stamps::extended(&report));
+            let packet = frame.get(ETHERNET..).and_then(packet::parse_packet);
+            let is_told = self.core.common.stamping.asked().has(OPT_CMSG);
+            if let Some(packet) = packet.filter(|_| is_told && report.interface != 0) {
+                let source = SocketAddrV4::new(packet.source, 0);
+                told[16..].copy_from_slice(address_of(source).bytes());
+                let about = About {
+                    destination: packet.destination,
+                    interface: report.interface,
+                    lifetime: packet.lifetime,
+                    service: packet.service,
+                    ..About::default()
+                };
+                self.tell(&mut received.told, &about, packet.source);
+            }
+            received.told.more = Some(More::new(net::SOL_IP, net::IP_RECVERR, &told));
+            Ok(received)
+        })
     }
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {

@@ -24,9 +24,8 @@ use crate::abi::Errno;
 pub const MOST: usize = 4;
 /// Bytes of the header of a frame: two addresses, and the protocol.
 pub const HEADER: usize = 14;
-/// Most bytes of a frame behind its header: more than Linux lets an interface be set to is not
-/// supported.
-pub const MOST_MTU: usize = 1500;
+/// Most bytes of a frame behind its header.
+pub const MOST_MTU: usize = 9000;
 /// Most bytes of a frame, with a tag of a VLAN, and without its checksum.
 pub const LONGEST: usize = HEADER + 4 + MOST_MTU;
 
@@ -50,7 +49,7 @@ pub trait Interface: Send + Sync {
     /// Its own address.
     fn hardware_address(&self) -> HardwareAddress;
 
-    /// Most bytes of a frame behind its header; [`MOST_MTU`] at most.
+    /// Most bytes of a frame behind its header; [`MOST_MTU`] at most. It may change at any time.
     fn mtu(&self) -> usize;
 
     /// How many frames wait to be sent, at most.
@@ -67,8 +66,8 @@ pub trait Interface: Send + Sync {
 
     /// Sends a frame, with its header and without its checksum, behind those that wait already.
     /// ENOBUFS if there are too many; ENETDOWN if the realm has the card no more; EMSGSIZE if it is
-    /// too long or has no header. The frame is copied. Any context; bounded. [`send`] is what
-    /// others than this module call.
+    /// too long or has no header. The frame is copied. Thread context with no spin lock held;
+    /// bounded. [`send`] is what others than this module call.
     fn transmit(&self, frame: &[u8]) -> Result<(), Errno>;
 
     /// Waits until frames can be sent again after ENOBUFS, at most until `deadline`; says whether

@@ -3,8 +3,10 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | [`buffer`] | buffers for a frame while it is made |
 //! | [`interface`] | interfaces of the realm, which drivers have |
 //! | [`requests`] | ioctls that ask for them |
 
+pub mod buffer;
 pub mod interface;
 pub mod requests;

@@ -11,7 +11,7 @@ use crtos_core::{
     sync::SpinLock,
     task::{Mutex, WaitError, WaitQueue},
 };
-use crtos_nic::stamping::Stamping;
+use crtos_nic::{card::USUAL_LONGEST, stamping::Stamping};
 use linux_raw_sys::net;
 
 use super::{
@@ -32,6 +32,7 @@ use crate::{
     sockets::{
         common::Common,
         net::{
+            buffer::with_buffer,
             interface::{self, HEADER, Interface, LONGEST, Leading, News, Taker},
             requests,
         },
@@ -49,6 +50,14 @@ const IS_THERE: u32 = 1;
 const SHORT: usize = 242;
 /// The control message that reports a frame that was sent (PACKET_TX_TIMESTAMP).
 const REPORT: u32 = 16;
+
+/// What came of taking a frame by a buffer.
+enum Slow<R> {
+    Taken(R),
+    None,
+    /// The buffer is too short for it.
+    TooLong,
+}
 
 /// A packet socket.
 pub struct PacketSocket {
@@ -188,23 +197,38 @@ impl PacketSocket {
         how: Reception,
         tell: impl Fn(&Message) -> R,
     ) -> Option<Result<R, Errno>> {
-        let mut buffer = [0; LONGEST];
-        let room = memory.left().min(LONGEST as u64) as usize;
-        let (message, length, is_left) = {
-            let mut inbox = self.core.inbox.lock();
-            let (message, length) = inbox.peek(&mut buffer[..room])?;
-            if !how.peeks {
-                inbox.pop();
+        let most = memory.left().min(LONGEST as u64) as usize;
+        // A jumbo frame needs a longer buffer, which lies in the heap.
+        for room in [most.min(USUAL_LONGEST), most] {
+            let taken = with_buffer(room, |buffer| {
+                let (message, length, is_left) = {
+                    let mut inbox = self.core.inbox.lock();
+                    let Some(length) = inbox.next_length() else { return Ok(Slow::None) };
+                    if length > room && room < most {
+                        return Ok(Slow::TooLong);
+                    }
+                    let Some((message, _)) = inbox.peek(buffer) else { return Ok(Slow::None) };
+                    if !how.peeks {
+                        inbox.pop();
+                    }
+                    (message, length.min(room), !inbox.is_empty())
+                };
+                if is_left {
+                    self.core.readers.wake(1);
+                }
+                match memory.write(&buffer[..length]) < length {
+                    true => Err(Errno::EFAULT),
+                    false => Ok(Slow::Taken(tell(&message))),
+                }
+            });
+            match taken {
+                Ok(Slow::Taken(told)) => return Some(Ok(told)),
+                Ok(Slow::None) => return None,
+                Ok(Slow::TooLong) => {}
+                Err(error) => return Some(Err(error)),
             }
-            (message, length.min(room), !inbox.is_empty())
-        };
-        if is_left {
-            self.core.readers.wake(1);
         }
-        if memory.write(&buffer[..length]) < length {
-            return Some(Err(Errno::EFAULT));
-        }
-        Some(Ok(tell(&message)))
+        None
     }
 
     /// Moves the first message to memory, as recv(2) does; what `tell` says of it. May sleep.
@@ -254,18 +278,18 @@ impl PacketSocket {
     /// Changes the room for messages. What waits stays, as far as there is room. May sleep.
     fn resize(&self) -> Result<(), Errno> {
         let mut fresh = inbox(self.core.common.receive_buffer())?;
-        let mut buffer = [0; LONGEST];
-        loop {
-            let mut inbox = self.core.inbox.lock();
-            let Some((message, length)) = inbox.peek(&mut buffer) else {
-                core::mem::swap(&mut *inbox, &mut fresh);
-                break;
-            };
-            inbox.pop();
-            drop(inbox);
-            fresh.push(message, &buffer[..length.min(LONGEST)]);
-        }
-        Ok(())
+        with_buffer(LONGEST, |buffer| {
+            loop {
+                let mut inbox = self.core.inbox.lock();
+                let Some((message, length)) = inbox.peek(buffer) else {
+                    core::mem::swap(&mut *inbox, &mut fresh);
+                    return Ok(());
+                };
+                inbox.pop();
+                drop(inbox);
+                fresh.push(message, &buffer[..length.min(LONGEST)]);
+            }
+        })
     }
 
     /// Sends a frame of which a program gives `given` bytes, by `read`.
@@ -278,7 +302,9 @@ impl PacketSocket {
         // A short one is spared the clearing of a long buffer.
         match given {
             0..=SHORT => self.send_by(way, given, read, &mut [0; HEADER + SHORT]),
-            _ => self.send_by(way, given, read, &mut [0; LONGEST]),
+            _ => with_buffer(HEADER + given.min(LONGEST), |buffer| {
+                self.send_by(way, given, read, buffer)
+            }),
         }
     }
 
@@ -483,10 +509,12 @@ impl Socket for PacketSocket {
     }
 
     fn receive_report(&self, memory: &mut Memory) -> Result<Received, Errno> {
-        let mut buffer = [0; LONGEST];
-        let (mut received, report, _) = self.core.common.receive_report(memory, &mut buffer)?;
-        received.told.more = Some(More::new(SOL_PACKET, REPORT, &stamps::extended(&report)));
-        Ok(received)
+        let length = self.core.common.stamping.next_length().max(USUAL_LONGEST);
+        with_buffer(length, |buffer| {
+            let (mut received, report, _) = self.core.common.receive_report(memory, buffer)?;
+            received.told.more = Some(More::new(SOL_PACKET, REPORT, &stamps::extended(&report)));
+            Ok(received)
+        })
     }
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
