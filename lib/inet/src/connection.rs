@@ -20,6 +20,9 @@ use crate::packet::{ETHERNET, LONGEST};
 
 /// Fewest bytes of a buffer: a few segments.
 pub const LEAST_BUFFER: usize = 8 << 10;
+/// Fewest segments that find room in what is sent: the other end may wait for a second one before
+/// it acknowledges, and for its timer if none comes.
+const LEAST_SEGMENTS: usize = 4;
 /// Most bytes of a buffer.
 pub const MOST_BUFFER: usize = 512 << 10;
 /// How often who takes nothing is asked at least whether it does again.
@@ -207,7 +210,7 @@ impl Connection {
         let interface = Interface::new(config, &mut wire, instant(now));
         let buffer =
             |size: usize| tcp::SocketBuffer::new(vec![0; size.clamp(LEAST_BUFFER, MOST_BUFFER)]);
-        let mut socket = tcp::Socket::new(buffer(receive), buffer(send));
+        let mut socket = tcp::Socket::new(buffer(receive), buffer(send.max(LEAST_SEGMENTS * mtu)));
         socket.set_congestion_control(CongestionControl::Reno);
         let mut sockets = SocketSet::new(vec![SocketStorage::EMPTY]);
         let handle = sockets.add(socket);
