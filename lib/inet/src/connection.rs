@@ -13,10 +13,18 @@ use smoltcp::{
     phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken},
     socket::tcp::{self, CongestionControl, State},
     time::{Duration, Instant},
-    wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Cidr, Ipv4Packet, TcpPacket, TcpSeqNumber},
+    wire::{
+        HardwareAddress, IpAddress, IpCidr, Ipv4Cidr, Ipv4Packet, TcpOption, TcpPacket,
+        TcpSeqNumber,
+    },
 };
 
-use crate::packet::{ETHERNET, LONGEST};
+use crate::packet::{ETHERNET, IP, LONGEST};
+
+/// Bytes of the header of a segment without options.
+const TCP: usize = 20;
+/// Most bytes of a segment's data for an end that does not say how many it takes (RFC 9293, 3.7.1).
+const USUAL_SEGMENT: usize = 536;
 
 /// Fewest bytes of a buffer: a few segments.
 pub const LEAST_BUFFER: usize = 8 << 10;
@@ -77,6 +85,8 @@ pub struct Connection {
     is_closing: bool,
     /// Nothing that comes is wanted any more.
     is_deaf: bool,
+    /// Short segments are sent at once (TCP_NODELAY).
+    is_prompt: bool,
 }
 
 /// How far it has sent, which `smoltcp` forgets when it sends something again.
@@ -88,16 +98,33 @@ pub struct Connection {
 struct Progress {
     /// The number behind all that was ever sent: SND.NXT.
     next: Option<TcpSeqNumber>,
+    /// The number up to which the other end has everything: SND.UNA.
+    acknowledged: Option<TcpSeqNumber>,
+    /// The number behind the last segment that was not a full one.
+    short: Option<TcpSeqNumber>,
+    /// Most bytes of data of a segment.
+    full: usize,
     /// The other end takes nothing at the moment: it wants the number of what it lacks.
     is_shut: bool,
 }
 
 impl Progress {
+    fn new(mtu: usize) -> Self {
+        Self { full: mtu.saturating_sub(IP + TCP), ..Self::default() }
+    }
+
     /// A packet came.
     fn hear(&mut self, packet: &[u8]) {
         let Ok(packet) = Ipv4Packet::new_checked(packet) else { return };
-        if let Ok(segment) = TcpPacket::new_checked(packet.payload()) {
-            self.is_shut = segment.window_len() == 0;
+        let Ok(segment) = TcpPacket::new_checked(packet.payload()) else { return };
+        self.is_shut = segment.window_len() == 0;
+        if segment.syn() {
+            self.full = self.full.min(most_data(segment.options()));
+        }
+        let number = segment.ack_number();
+        let is_news = self.acknowledged.is_none_or(|last| number > last);
+        if segment.ack() && is_news && self.next.is_some_and(|next| number <= next) {
+            self.acknowledged = Some(number);
         }
     }
 
@@ -107,6 +134,13 @@ impl Progress {
         let ends = [packet.src_addr(), packet.dst_addr()].map(IpAddress::Ipv4);
         let Ok(mut segment) = TcpPacket::new_checked(packet.payload_mut()) else { return };
         let (number, length) = (segment.seq_number(), segment.segment_len());
+        let data = length - usize::from(segment.syn()) - usize::from(segment.fin());
+        if (1..self.full).contains(&data) {
+            self.short = Some(number + length);
+        }
+        if segment.syn() {
+            (self.acknowledged, self.short) = (Some(number), None);
+        }
         match self.next {
             _ if segment.rst() => {}
             Some(next) if length == 0 && number < next && !self.is_shut => {
@@ -117,6 +151,31 @@ impl Progress {
             _ => self.next = Some(number + length),
         }
     }
+
+    /// Whether a short segment may follow, with so many bytes that are not acknowledged or not sent:
+    /// if it has all of them, and the other end has the last short one.
+    ///
+    /// That is what Linux does (`tcp_nagle_check`). To wait until everything is acknowledged
+    /// (RFC 1122, 4.2.3.4), as `smoltcp` does, is to wait for the other end's timer if it
+    /// acknowledges every second segment.
+    fn permits_short(&self, queued: usize) -> bool {
+        let (Some(next), Some(acknowledged)) = (self.next, self.acknowledged) else { return false };
+        let under_way = if next > acknowledged { next - acknowledged } else { 0 };
+        queued.saturating_sub(under_way) < self.full
+            && self.short.is_none_or(|short| short <= acknowledged)
+    }
+}
+
+/// Most bytes of data that an end takes in a segment, by the options of its first one.
+fn most_data(mut options: &[u8]) -> usize {
+    while !options.is_empty() {
+        match TcpOption::parse(options) {
+            Ok((_, TcpOption::MaxSegmentSize(most))) => return most.into(),
+            Ok((rest, option)) if option != TcpOption::EndOfList => options = rest,
+            _ => break,
+        }
+    }
+    USUAL_SEGMENT
 }
 
 /// The way of packets through one call.
@@ -198,7 +257,7 @@ impl Connection {
         let mtu = mtu.min(LONGEST - ETHERNET);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
-        let (mut nothing, mut progress) = (|_: &mut [u8]| {}, Progress::default());
+        let (mut nothing, mut progress) = (|_: &mut [u8]| {}, Progress::new(mtu));
         let mut frame: Box<[u8]> = vec![0; ETHERNET + mtu].into();
         let mut wire = Wire {
             incoming: None,
@@ -228,6 +287,7 @@ impl Connection {
             keep_alive: None,
             is_closing: false,
             is_deaf: false,
+            is_prompt: false,
         }
     }
 
@@ -255,6 +315,7 @@ impl Connection {
     pub fn listen(&mut self, local: SocketAddrV4) {
         self.set_local(local);
         (self.remote, self.failure) = (None, None);
+        self.progress = Progress::new(self.mtu);
         let socket = self.socket_mut();
         socket.abort();
         // A port that is not 0 and a connection that is not open: it cannot fail.
@@ -266,6 +327,7 @@ impl Connection {
     pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
         self.set_local(local);
         (self.remote, self.failure) = (Some(remote), None);
+        self.progress = Progress::new(self.mtu);
         let Self { interface, sockets, handle, .. } = self;
         let socket = sockets.get_mut::<tcp::Socket>(*handle);
         socket.abort();
@@ -351,6 +413,15 @@ impl Connection {
             self.discard();
         }
         self.ask_who_is_shut();
+        self.permit_short();
+    }
+
+    /// Has a short segment sent, or wait.
+    fn permit_short(&mut self) {
+        let is_permitted = self.is_prompt || self.progress.permits_short(self.unsent());
+        if self.socket().nagle_enabled() == is_permitted {
+            self.socket_mut().set_nagle_enabled(!is_permitted);
+        }
     }
 
     /// Asks an end that takes nothing, with bytes there for it, as one that is to be kept alive.
@@ -373,14 +444,16 @@ impl Connection {
     /// Sends what is due. Says whether more is, because it was too much for one go.
     pub fn send_due(&mut self, now: u64, out: Out) -> bool {
         let before = self.socket().state();
-        let progress = &mut self.progress;
-        let (mtu, frame) = (self.mtu, &mut *self.frame);
-        let mut wire = Wire { incoming: None, out, progress, mtu, frame };
         let mut left = BURST;
-        while left > 0
-            && self.interface.poll_egress(instant(now), &mut wire, &mut self.sockets)
-                == PollResult::SocketStateChanged
-        {
+        while left > 0 {
+            self.permit_short();
+            let progress = &mut self.progress;
+            let (mtu, frame) = (self.mtu, &mut *self.frame);
+            let mut wire = Wire { incoming: None, out: &mut *out, progress, mtu, frame };
+            let sent = self.interface.poll_egress(instant(now), &mut wire, &mut self.sockets);
+            if sent != PollResult::SocketStateChanged {
+                break;
+            }
             left -= 1;
         }
         let after = self.socket().state();
@@ -399,7 +472,9 @@ impl Connection {
 
     /// Takes bytes to be sent; returns how many.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        self.socket_mut().send_slice(bytes).unwrap_or(0)
+        let taken = self.socket_mut().send_slice(bytes).unwrap_or(0);
+        self.permit_short();
+        taken
     }
 
     /// Copies bytes that came, from `skip` on, without taking them; returns how many.
@@ -484,9 +559,10 @@ impl Connection {
         self.socket_mut().abort();
     }
 
-    /// Small segments are sent at once (TCP_NODELAY).
+    /// Short segments are sent at once (TCP_NODELAY).
     pub fn set_prompt(&mut self, on: bool) {
-        self.socket_mut().set_nagle_enabled(!on);
+        self.is_prompt = on;
+        self.permit_short();
     }
 
     /// Asks whether the other end is there, each time that nothing came for so many nanoseconds.
@@ -677,6 +753,52 @@ mod tests {
         let (a, b) = (bytes(49153), bytes(52073));
         let (_, there, back) = transfer(fates, &a, &b);
         assert!(there == a && back == b, "{} and {} bytes", there.len(), back.len());
+    }
+
+    /// The other end acknowledges one segment late, and has all before that nevertheless.
+    #[test]
+    fn the_rest_of_a_message_does_not_wait() {
+        let mut line = Line::new(Vec::new());
+        while line.ends[1].phase() != Phase::Open {
+            assert!(line.step());
+        }
+        for length in [1, 1460, 1461, 2000, 2920, 4000] {
+            let (message, begin, mut got) = (bytes(length), line.now, Vec::new());
+            assert_eq!(line.ends[0].write(&message), length);
+            while got.len() < length {
+                assert!(line.step());
+                got.extend(line.take(1));
+            }
+            assert!(got == message);
+            let took = line.now - begin;
+            assert!(took <= 2 * MILLISECOND, "{length} bytes took {took} ns");
+            // All is acknowledged before the next one.
+            while line.ends[0].unsent() > 0 {
+                assert!(line.step());
+            }
+        }
+    }
+
+    /// Many short writes make few segments.
+    #[test]
+    fn one_short_segment_is_under_way() {
+        for (prompt, most) in [(false, 3), (true, 100)] {
+            let mut line = Line::new(Vec::new());
+            line.ends[0].set_prompt(prompt);
+            while line.ends[1].phase() != Phase::Open {
+                assert!(line.step());
+            }
+            let before = line.sent;
+            for _ in 0..100 {
+                assert_eq!(line.ends[0].write(b"x"), 1);
+                let mut packets = Vec::new();
+                let mut out = |frame: &mut [u8]| packets.push(Box::from(&frame[ETHERNET..]));
+                line.ends[0].send_due(line.now, &mut out);
+                line.send(1, packets);
+            }
+            let sent = line.sent - before;
+            assert!((1..=most).contains(&sent) && (sent == most) == prompt, "{sent}");
+        }
     }
 
     #[test]
