@@ -152,8 +152,8 @@ impl Progress {
         }
     }
 
-    /// Whether a short segment may follow, with so many bytes that are not acknowledged or not sent:
-    /// if it has all of them, and the other end has the last short one.
+    /// Whether a short segment may follow, with so many bytes that are not acknowledged or not
+    /// sent: if it has all of them, and the other end has the last short one.
     ///
     /// That is what Linux does (`tcp_nagle_check`). To wait until everything is acknowledged
     /// (RFC 1122, 4.2.3.4), as `smoltcp` does, is to wait for the other end's timer if it

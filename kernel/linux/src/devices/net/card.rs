@@ -168,8 +168,8 @@ enum Next {
     Again,
     /// At that time.
     At(Nanos),
-    /// At that time, with a new stretch of work. If the end were looked at again, that look would be
-    /// work that puts it off, for ever.
+    /// At that time, with a new stretch of work. If the end were looked at again, that look would
+    /// be work that puts it off, for ever.
     Rested(Nanos),
     /// When the card interrupts.
     Interrupt,
