@@ -11,3 +11,11 @@ on() {
 	[ "$where" = linux ] || set -- crtos run -- "$@"
 	exec timeout $patience "$@"
 }
+
+# ends: the realm goes on after all that, and goes; Linux complains of nothing.
+ends() {
+	crtos log | tail -n 5
+	crtos run -- busybox true || fail 'the realm does not go on'
+	crtos down || fail down
+	complaints | grep . && fail dmesg
+}

@@ -8,6 +8,7 @@
 # realm: no
 # packages: pipewire,pipewire-bin,pipewire-jack,jackd2,python3
 # timeout: 1800
+# uses: realms
 set -u
 cd "$(mktemp -d)" || exit 1
 export HOME=$PWD XDG_RUNTIME_DIR=$PWD PIPEWIRE_DEBUG=2
@@ -15,14 +16,6 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 modprobe crtos
 dmesg --clear
-
-# on WHERE COMMAND...: runs it there, in place of the shell.
-on() {
-	local where=$1
-	shift
-	[ "$where" = linux ] || set -- crtos run -- "$@"
-	exec timeout 300 "$@"
-}
 
 # serve WHERE
 serve() {
@@ -63,8 +56,5 @@ record linux realm
 record realm realm
 kill $server
 wait $server
-crtos log | tail -n 5
-crtos run -- busybox true || fail 'the realm does not go on'
-crtos down || fail down
-complaints | grep . && fail dmesg
+ends
 exit $failed
