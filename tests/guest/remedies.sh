@@ -78,11 +78,9 @@ while read -r code text; do
 	case $(kind "$text") in
 	option) grep -q -- "${words%% *}\b" <<<"$options" || fail "$code: $text is no option" ;;
 	file) compgen -G "$words" >/dev/null || fail "$code: there is no $text" ;;
-	# Nobody types that where cores have one hardware thread, and frequencies do not change.
-	command) case $text in
-		*smt/control) grep -q notsupp /sys/devices/system/cpu/smt/control && continue ;;
-		*amd_pstate/status) [ -e /sys/devices/system/cpu/amd_pstate ] || continue ;;
-		*scaling_governor) [ -e /sys/devices/system/cpu/cpu0/cpufreq ] || continue ;;
+	# A processor of one thread a core has nobody type that.
+	command) case $text in *smt/control)
+			grep -q notsupp /sys/devices/system/cpu/smt/control && continue ;;
 		esac
 		prepare "$words" >/dev/null 2>&1 </dev/null
 		(eval "$words") >out 2>&1 </dev/null || { fail "$code: $text ($words): status $?"; cat out; }

@@ -220,12 +220,6 @@ const REQUIREMENTS: &[Entry] = &[
         "a hardware thread of the same core that stays with Linux disturbs the realm's timing",
         siblings,
     ),
-    (
-        "frequency",
-        Code::Frequency,
-        "a CPU of the realm keeps the frequency at which Linux left it",
-        frequency,
-    ),
     ("memory", Code::MemoryShort, "memory is taken from Linux in blocks of 2 MiB", memory),
     (
         "secure boot",
@@ -655,29 +649,6 @@ fn siblings(probe: &Probe<'_>) -> Finding {
     }
 }
 
-/// What Linux does with the frequency of CPUs, until they go offline. amd-pstate asks for the
-/// lowest one then if the processor chooses for itself (`amd_pstate_epp_offline`, since Linux 6.3).
-fn frequency(probe: &Probe<'_>) -> Finding {
-    let read = |path: String| probe.machine.read(path);
-    let governor = |cpu| read(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"));
-    if read("/sys/devices/system/cpu/amd_pstate/status".into()).as_deref() == Some("active") {
-        return note(
-            "amd-pstate leaves CPUs that go offline at their lowest",
-            "before `crtos up`: `echo passive >/sys/devices/system/cpu/amd_pstate/status`",
-        );
-    }
-    let candidates = probe.candidates();
-    let mut governors = candidates.iter().filter_map(|cpu| Some((cpu, governor(cpu)?)));
-    match governors.find(|(_, governor)| governor != "performance") {
-        None => ok("Linux leaves CPUs at their highest, or does not change it"),
-        Some((cpu, governor)) => note(
-            format!("CPU {cpu} has the governor {governor}"),
-            "before `crtos up`: \
-             `echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`",
-        ),
-    }
-}
-
 fn memory(probe: &Probe<'_>) -> Finding {
     let wanted = probe.memory.max(MIN_REALM);
     let Some(available) = probe.machine.available() else {
@@ -912,16 +883,6 @@ mod tests {
                 "hardware threads",
                 Verdict::Note,
                 write("/sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2-3".into()),
-            ),
-            (
-                "frequency",
-                Verdict::Note,
-                write("/sys/devices/system/cpu/amd_pstate/status", "active".into()),
-            ),
-            (
-                "frequency",
-                Verdict::Note,
-                write("/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "schedutil".into()),
             ),
             ("memory", Verdict::Missing, write("/proc/meminfo", "MemAvailable: 1000 kB".into())),
             (

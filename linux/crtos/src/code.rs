@@ -73,7 +73,6 @@ codes! {
     EndsWithLinux = "ends-with-linux",
     FileDenied = "file-denied",
     FileMissing = "file-missing",
-    Frequency = "frequency",
     HardwareThreads = "hardware-threads",
     HugePagesShort = "huge-pages-short",
     HypervisorRefuses = "hypervisor-refuses",
