@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How fast a CPU of a cell runs: Linux may have left it at its lowest performance when it was
 //! taken offline. It gets the highest while a cell has it, and what Linux had asked for when Linux
-//! gets it back.
+//! gets it back. Whether it may boost is left as it is: Linux allows that when a CPU goes offline,
+//! so if it is forbidden, the firmware or an administrator wants it so.
 
 use crtos_registers::msr;
 
@@ -13,9 +14,8 @@ pub trait Registers {
     fn write(&mut self, number: u32, value: u64);
 }
 
-/// The registers that are set, in the order in which they are. All of them are the CPU's own, but
-/// for boost, which some processors have for both CPUs of a core.
-const NUMBERS: [u32; 3] = [msr::HWCR, msr::PSTATE_CONTROL, msr::CPPC_REQUEST];
+/// The registers that are set, in the order in which they are. All of them are the CPU's own.
+const NUMBERS: [u32; 2] = [msr::PSTATE_CONTROL, msr::CPPC_REQUEST];
 
 /// What Linux had asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,6 @@ pub fn give_back(registers: &mut impl Registers, before: Performance) {
 /// What a register is to have, with `value` in it; `None` if it is not in use.
 fn highest(registers: &impl Registers, number: u32, value: u64) -> Option<u64> {
     match number {
-        msr::HWCR => Some(value & !msr::HWCR_NO_BOOST),
         // State 0 is the fastest, or as fast as the machine allows: APM vol. 2, 17.1.
         msr::PSTATE_CONTROL => Some(value & !msr::PSTATE_CONTROL_STATE),
         // Never below what the CPU can always do, and above that as the processor sees fit, which
@@ -98,11 +97,12 @@ mod tests {
 
     #[test]
     fn a_slow_cpu_becomes_fast() {
-        // As acpi-cpufreq leaves it: state 2, no boost.
-        let old = [(msr::HWCR, msr::HWCR_NO_BOOST | 0x11), (msr::PSTATE_CONTROL, 2)];
+        // As acpi-cpufreq leaves it, where the firmware forbids boost.
+        let boost = (msr::HWCR, msr::HWCR_NO_BOOST | 0x11);
+        let old = [boost, (msr::PSTATE_CONTROL, 2)];
         let mut file = File::of(&old);
         let before = raise(&mut file);
-        assert_eq!(file.values, File::of(&[(msr::HWCR, 0x11), (msr::PSTATE_CONTROL, 0)]).values);
+        assert_eq!(file.values, File::of(&[boost, (msr::PSTATE_CONTROL, 0)]).values);
         give_back(&mut file, before);
         assert_eq!(file.values, File::of(&old).values);
     }
@@ -155,7 +155,6 @@ mod tests {
             let before = raise(&mut file);
             for (number, value) in &file.values {
                 let bits = match *number {
-                    msr::HWCR => msr::HWCR_NO_BOOST,
                     msr::PSTATE_CONTROL => msr::PSTATE_CONTROL_STATE,
                     msr::CPPC_REQUEST => 0xffff_ffff,
                     _ => 0,

@@ -162,9 +162,9 @@ pub fn write_for_root(number: u32, value: u64) -> bool {
 /// Writes a register by which the CPU is asked for performance. A value that the processor does not
 /// take has no effect.
 pub(crate) fn set_performance(number: u32, value: u64) {
-    if matches!(number, msr::HWCR | msr::PSTATE_CONTROL | msr::CPPC_REQUEST) {
-        // SAFETY: Called between exits, so in host mode; the speed of this CPU changes, or whether
-        // it exceeds the ordinary one. Other bits of HWCR come from there: they stay.
+    if matches!(number, msr::PSTATE_CONTROL | msr::CPPC_REQUEST) {
+        // SAFETY: Called between exits, so in host mode; the speed of this CPU changes, nothing
+        // else.
         unsafe { wrmsr_or_fault(number, value) };
     }
 }
