@@ -680,6 +680,125 @@ CASE(both_ends_at_the_same_address)
 	CHECK(waitpid(child, NULL, 0) == child);
 }
 
+/* The same address, as programs of IPv6 write it. */
+static struct sockaddr_in6 mapped(const char *ip, int port)
+{
+	struct sockaddr_in6 made = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	char text[64];
+
+	snprintf(text, sizeof(text), "::ffff:%s", ip);
+	CHECK(inet_pton(AF_INET6, text, &made.sin6_addr) == 1);
+	return made;
+}
+
+#define MAPPED(ip, port) ((struct sockaddr *)&(struct sockaddr_in6[]){ mapped(ip, port) })
+#define LONG sizeof(struct sockaddr_in6)
+
+/* Says whether that is the mapped address, and stores its port. */
+static int is_mapped(const struct sockaddr_in6 *at, socklen_t length, const char *ip, int *port)
+{
+	struct sockaddr_in6 expected = mapped(ip, 0);
+
+	*port = ntohs(at->sin6_port);
+	return length == LONG && at->sin6_family == AF_INET6 && !at->sin6_scope_id &&
+	       !memcmp(&at->sin6_addr, &expected.sin6_addr, sizeof(expected.sin6_addr));
+}
+
+/* The port of a socket of IPv6 that is bound to the near address. */
+static int mapped_port(int fd)
+{
+	struct sockaddr_in6 name;
+	socklen_t length = sizeof(name);
+	int port = 0;
+
+	CHECK(getsockname(fd, (struct sockaddr *)&name, &length) == 0);
+	CHECK(is_mapped(&name, length, NEAR, &port) && port != 0);
+	return port;
+}
+
+CASE(datagrams_of_a_socket_of_ipv6)
+{
+	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), only, port;
+	struct sockaddr_in6 from;
+	socklen_t length = sizeof(from);
+
+	CHECK(bind(fd, MAPPED(NEAR, 0), LONG) == 0);
+	FAILS(EINVAL, bind(fd, MAPPED(NEAR, 0), LONG));
+	mapped_port(fd);
+	FAILS(ENOTCONN, getpeername(fd, (struct sockaddr *)&from, &length));
+	CHECK(sendto(fd, "hello", 5, 0, MAPPED(FAR, ECHO), LONG) == 5 && comes(fd));
+	CHECK(recvfrom(fd, got, 100, 0, (struct sockaddr *)&from, &length) == 5);
+	CHECK(is_mapped(&from, length, FAR, &port) && port == ECHO);
+	/* An address of IPv4 as it is will do, too. */
+	CHECK(sendto(fd, "again", 5, 0, ADDRESS(FAR, ECHO), LENGTH) == 5 && comes(fd));
+	CHECK(recv(fd, got, 100, 0) == 5);
+	FAILS(EINVAL, sendto(fd, "x", 1, 0, MAPPED(FAR, ECHO), LENGTH));
+	CHECK(connect(fd, MAPPED(FAR, ECHO), LONG) == 0);
+	CHECK(getpeername(fd, (struct sockaddr *)&from, &length) == 0);
+	CHECK(is_mapped(&from, length, FAR, &port) && port == ECHO);
+	CHECK(write(fd, "one", 3) == 3 && comes(fd) && read(fd, got, 100) == 3);
+	CHECK(connect(fd, MAPPED(FAR, CLOSED), LONG) == 0);
+	CHECK(send(fd, "x", 1, 0) == 1 && ready(fd, POLLIN, PATIENCE) & POLLERR);
+	FAILS(ECONNREFUSED, recv(fd, got, 100, 0));
+	/* One that connects at once has its address from there. */
+	fd = socket(AF_INET6, SOCK_DGRAM, 0);
+	CHECK(connect(fd, MAPPED(FAR, ECHO), LONG) == 0);
+	mapped_port(fd);
+	CHECK(write(fd, "two", 3) == 3 && comes(fd) && read(fd, got, 100) == 3);
+	only = socket(AF_INET6, SOCK_DGRAM, 0);
+	CHECK(set(only, IPPROTO_IPV6, IPV6_V6ONLY, 1) == 0);
+	FAILS(EINVAL, bind(only, MAPPED(NEAR, 0), LONG));
+}
+
+CASE(connections_of_sockets_of_ipv6)
+{
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), other, port;
+	struct sockaddr_in6 from;
+	socklen_t length = sizeof(from);
+
+	CHECK(bind(fd, MAPPED(NEAR, 0), LONG) == 0 && listen(fd, 5) == 0);
+	port = mapped_port(fd);
+	command((struct command){ CONNECT, inet_addr(NEAR), port });
+	CHECK(comes(fd));
+	other = accept(fd, (struct sockaddr *)&from, &length);
+	CHECK(other >= 0 && is_mapped(&from, length, FAR, &(int){ 0 }));
+	CHECK(mapped_port(other) == port);
+	CHECK(get(other, SOL_SOCKET, SO_DOMAIN) == AF_INET6);
+	CHECK(send(other, "question", 8, 0) == 8 && comes(other) && recv(other, got, 100, 0) == 8);
+	/* Sockets of both families have the same ports. */
+	FAILS(EADDRINUSE, bind(tcp(), ADDRESS(NEAR, port), LENGTH));
+	fd = socket(AF_INET6, SOCK_STREAM, 0);
+	FAILS(ECONNREFUSED, connect(fd, MAPPED(FAR, CLOSED), LONG));
+	CHECK(connect(fd, MAPPED(FAR, ECHO), LONG) == 0);
+	FAILS(EISCONN, connect(fd, MAPPED(FAR, ECHO), LONG));
+	CHECK(getpeername(fd, (struct sockaddr *)&from, &length) == 0);
+	CHECK(is_mapped(&from, length, FAR, &port) && port == ECHO);
+	CHECK(send(fd, "hello", 5, 0) == 5);
+	take(fd, 5);
+	fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	FAILS(EINPROGRESS, connect(fd, MAPPED(FAR, ECHO), LONG));
+	CHECK(ready(fd, POLLOUT, PATIENCE) == POLLOUT && get(fd, SOL_SOCKET, SO_ERROR) == 0);
+}
+
+CASE(options_of_sockets_of_ipv6)
+{
+	int fd = socket(AF_INET6, SOCK_STREAM, 0);
+
+	CHECK(set(fd, IPPROTO_IPV6, IPV6_TCLASS, 8) == 0);
+	CHECK(bind(fd, MAPPED(NEAR, 0), LONG) == 0);
+	CHECK(get(fd, IPPROTO_IPV6, IPV6_TCLASS) == 8 && get(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 0);
+	FAILS(EINVAL, set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1));
+	CHECK(set(fd, IPPROTO_IPV6, IPV6_TCLASS, 16) == 0);
+	CHECK(get(fd, IPPROTO_IPV6, IPV6_TCLASS) == 16);
+	CHECK(set(fd, IPPROTO_IPV6, IPV6_TCLASS, -1) == 0);
+	CHECK(get(fd, IPPROTO_IPV6, IPV6_TCLASS) == 0);
+	FAILS(EINVAL, set(fd, IPPROTO_IPV6, IPV6_TCLASS, 256));
+	CHECK(get(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS) == 64);
+	FAILS(EINVAL, set(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, -2));
+	CHECK(set(fd, IPPROTO_IP, IP_TOS, 16) == 0 && get(fd, IPPROTO_IP, IP_TOS) == 16);
+	CHECK(set(fd, IPPROTO_TCP, TCP_NODELAY, 1) == 0 && get(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
+}
+
 /* What waits at the port of the peer for a byte, and takes part in a case. */
 static void serve_connection(int fd)
 {

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's programs that use UDP and TCP do over an interface of the realm what they do over one of
-# Linux: socat, nc, iperf3, Python, curl. Each is a client in the realm, and a server there.
+# Linux: socat, nc, iperf3, Python, curl, Java. Each is a client in the realm, and a server there.
 # kernels: 6.12
 # realm: no
 # devices: yes
-# packages: socat,iperf3,curl,netcat-openbsd,python3-minimal
+# packages: socat,iperf3,curl,netcat-openbsd,python3-minimal,openjdk-17-jdk-headless
 # uses: net peer
 # timeout: 900
 # tier: full
@@ -14,7 +14,7 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 wire && peer || exit 1
-crtos up --cpus 3 --memory 256M --device near || exit 1
+crtos up --cpus 3 --memory 512M --device near || exit 1
 here() { timeout 60 crtos run -- "$@"; }
 there() { over_there timeout 60 "$@"; }
 # listens PORT: waits until somebody there listens.
@@ -62,19 +62,71 @@ for _ in {1..100}; do
 done
 await '[ "$(md5sum <received)" = "$sum" ]' 100 || fail 'nc -l has received something else'
 
+# Java has sockets of IPv6 at addresses of IPv4, and is told of what comes by channels as well.
+cat >Net.java <<'END'
+import java.io.*;
+import java.net.*;
+import java.nio.*;
+import java.nio.channels.*;
+public class Net {
+	static final String NEAR = "10.9.0.1", FAR = "10.9.0.2";
+	public static void main(String[] files) throws Exception {
+		try (var server = new ServerSocket(5006, 5, InetAddress.getByName(NEAR))) {
+			System.out.println("listens at " + server.getLocalSocketAddress());
+			try (var from = server.accept(); var to = new FileOutputStream(files[0])) {
+				System.out.println("from " + from.getInetAddress());
+				from.getInputStream().transferTo(to);
+			}
+		}
+		try (var to = new Socket(FAR, 5007); var from = new FileInputStream(files[1])) {
+			to.setTrafficClass(8);
+			from.transferTo(to.getOutputStream());
+			System.out.println("to " + to.getRemoteSocketAddress());
+		}
+		var selector = Selector.open();
+		try (var channel = DatagramChannel.open()) {
+			channel.bind(new InetSocketAddress(NEAR, 5008)).configureBlocking(false);
+			channel.register(selector, SelectionKey.OP_READ);
+			channel.send(ByteBuffer.wrap("hello".getBytes()), new InetSocketAddress(FAR, 5000));
+			System.out.println(selector.select(30000) + " ready");
+			var buffer = ByteBuffer.allocate(100);
+			var from = channel.receive(buffer);
+			System.out.println(buffer.position() + " bytes from " + from);
+		}
+	}
+}
+END
+javac Net.java
+there socat -u TCP4-LISTEN:5007,reuseaddr OPEN:received,creat,trunc &
+listens 5007
+timeout 300 crtos run -- java -Xmx64m -Xint Net fetched file >said 2>&1 &
+java=$!
+await 'grep -q listens said' || fail 'Java does not listen'
+there nc -N 10.9.0.1 5006 <file
+wait $java || fail "Java: status $?"
+diff said - <<'END' || fail 'Java'
+listens at /10.9.0.1:5006
+from /10.9.0.2
+to /10.9.0.2:5007
+1 ready
+5 bytes from /10.9.0.2:5000
+END
+await '[ "$(md5sum <received)" = "$sum" ]' 100 || fail 'Java has sent something else'
+[ "$(md5sum <fetched)" = "$sum" ] || fail 'Java has received something else'
+
 # Both, as fast as they can.
 there iperf3 -4 -s -1 >/dev/null &
 listens 5201
-here iperf3 -4 -c 10.9.0.2 -n 2M | grep -e sender -e receiver || fail 'iperf3'
+here iperf3 -c 10.9.0.2 -n 2M | grep -e sender -e receiver || fail 'iperf3'
 there iperf3 -4 -s -1 >/dev/null &
 listens 5201
-here iperf3 -4 -c 10.9.0.2 -n 2M -R | grep -e sender -e receiver || fail 'iperf3 -R'
+here iperf3 -c 10.9.0.2 -n 2M -R | grep -e sender -e receiver || fail 'iperf3 -R'
 there iperf3 -4 -s -1 >/dev/null &
 listens 5201
-here iperf3 -4 -c 10.9.0.2 -u -b 1M -t 2 | grep -e sender -e receiver || fail 'iperf3 -u'
-timeout 60 crtos run -- iperf3 -4 -s -1 -B 10.9.0.1 >/dev/null &
+here iperf3 -c 10.9.0.2 -u -b 1M -t 2 | grep -e sender -e receiver || fail 'iperf3 -u'
+timeout 60 crtos run -- iperf3 -s -1 -B 10.9.0.1 >/dev/null &
 for _ in {1..50}; do
-	there iperf3 -4 -c 10.9.0.1 -n 1M >said && break
+	there iperf3 -c 10.9.0.1 -n 1M >said && break
 	sleep 0.5
 done
 grep -e sender -e receiver said || fail 'iperf3 -s'

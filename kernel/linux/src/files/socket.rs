@@ -32,8 +32,8 @@ pub const MAX_ADDRESS: usize = 32;
 /// Bytes of the longest value of an option.
 pub const MAX_OPTION: usize = 4096;
 
-/// Most bytes of what a family tells besides: a `struct sock_extended_err` with an address.
-pub const MORE: usize = 32;
+/// Most bytes of what a family tells besides: a `struct sock_extended_err` with an address of IPv6.
+pub const MORE: usize = 44;
 
 /// The address of a socket, as programs have it.
 #[derive(Clone, Copy, Default)]
@@ -145,6 +145,8 @@ pub struct SendControl {
     pub reports: Option<u32>,
     /// There are some of the levels SOL_IP or SOL_UDP.
     pub has_others: bool,
+    /// There are some of the level SOL_IPV6.
+    pub has_ipv6: bool,
 }
 
 /// A socket. Dropping it closes it.
@@ -261,7 +263,7 @@ pub struct Family {
 }
 
 /// The families that the realm has sockets of, each in the first free place.
-static FAMILIES: [Once<&'static Family>; 4] = [const { Once::new() }; 4];
+static FAMILIES: [Once<&'static Family>; 5] = [const { Once::new() }; 5];
 
 /// There are addresses of the realm in that family. In the first thread, or in one that is alone in
 /// adding some.
@@ -341,7 +343,7 @@ impl<'a> Foreign<'a> {
         Ok(bytes)
     }
 
-    /// Its own address (getsockname).
+    /// Its own address (getsockname), with zeros behind it.
     pub fn name(&self) -> Result<Address, Errno> {
         let (value, length) = (self.scratch.start, self.scratch.start + PAGE_SIZE);
         user::write_words(value, [0; MAX_ADDRESS / 8])?;

@@ -9,6 +9,7 @@
 //! | [`port`] | which port a socket has |
 //! | [`udp`] | sockets of UDP |
 //! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
+//! | [`mapped`] | sockets of IPv6 at addresses of IPv4 |
 //! | [`clock`] | the thread that does what is due at a time |
 //!
 //! What is to be done with a packet is in [`crtos_inet`]. A thread of the interface's driver brings
@@ -20,6 +21,7 @@
 
 mod clock;
 mod link;
+mod mapped;
 mod options;
 mod port;
 mod stack;
@@ -59,24 +61,32 @@ pub fn start() {
 /// There is an interface: sockets can become the realm's.
 fn begin() {
     socket::add_family(&FAMILY);
+    socket::add_family(&mapped::FAMILY);
     clock::start();
 }
 
 /// Makes what takes the place of a socket of Linux's. One that Linux has bound to an address of its
 /// own, or connected, stays there.
 fn take(foreign: &Foreign) -> Result<Option<Box<dyn Socket>>, Errno> {
-    if !matches!(foreign.address(true), Err(Errno::ENOTCONN)) {
+    let local = socket_address(&foreign.address(false)?)?;
+    if !local.ip().is_unspecified() {
         return Ok(None);
     }
-    let local = socket_address(&foreign.address(false)?)?;
-    let device = foreign.number(net::SOL_SOCKET, net::SO_BINDTOIFINDEX)?;
-    if !local.ip().is_unspecified() || device != 0 {
+    socket_at(foreign, net::AF_INET, local.port())
+}
+
+/// Makes what takes the place of a socket of Linux's of the family `domain`, which has a port
+/// unless that is 0, and no address. `None` if Linux has it connected, have it listen or bound it to
+/// an interface, or if it is of another kind.
+fn socket_at(foreign: &Foreign, domain: u32, port: u16) -> Result<Option<Box<dyn Socket>>, Errno> {
+    let is_connected = !matches!(foreign.address(true), Err(Errno::ENOTCONN));
+    if is_connected || foreign.number(net::SOL_SOCKET, net::SO_BINDTOIFINDEX)? != 0 {
         return Ok(None);
     }
     match (foreign.kind, foreign.protocol) {
-        (net::SOCK_DGRAM, UDP) => Ok(Some(Box::new(udp::Udp::of(foreign, local.port())?))),
+        (net::SOCK_DGRAM, UDP) => Ok(Some(Box::new(udp::Udp::of(foreign, domain, port)?))),
         (net::SOCK_STREAM, TCP) if foreign.number(net::SOL_SOCKET, net::SO_ACCEPTCONN)? == 0 => {
-            Ok(Some(Box::new(tcp::Tcp::of(foreign, local.port())?)))
+            Ok(Some(Box::new(tcp::Tcp::of(foreign, domain, port)?)))
         }
         _ => Ok(None),
     }

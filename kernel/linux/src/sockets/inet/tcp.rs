@@ -529,9 +529,10 @@ impl Listener {
 }
 
 impl Tcp {
-    /// What takes the place of a socket of Linux's, which is bound to that port if it is not 0.
-    pub fn of(foreign: &Foreign, port: u16) -> Result<Self, Errno> {
-        let core = Core::new(Common::of(foreign, net::AF_INET)?, Options::of(foreign)?);
+    /// What takes the place of a socket of Linux's of the family `domain`, which is bound to that
+    /// port if it is not 0.
+    pub fn of(foreign: &Foreign, domain: u32, port: u16) -> Result<Self, Errno> {
+        let core = Core::new(Common::of(foreign, domain)?, Options::of(foreign)?);
         let number = |name| foreign.number(net::SOL_TCP, name);
         core.prompt.store(number(net::TCP_NODELAY)? != 0, Ordering::Relaxed);
         for (to, name) in [

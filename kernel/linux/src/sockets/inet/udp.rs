@@ -187,9 +187,10 @@ fn inbox(bytes: u32) -> Result<Inbox, Errno> {
 }
 
 impl Udp {
-    /// What takes the place of a socket of Linux's, which is bound to that port if it is not 0.
-    pub fn of(foreign: &Foreign, port: u16) -> Result<Self, Errno> {
-        let common = Common::of(foreign, net::AF_INET)?;
+    /// What takes the place of a socket of Linux's of the family `domain`, which is bound to that
+    /// port if it is not 0.
+    pub fn of(foreign: &Foreign, domain: u32, port: u16) -> Result<Self, Errno> {
+        let common = Common::of(foreign, domain)?;
         common.prepare_reports()?;
         let mut groups = Vec::new();
         groups.try_reserve_exact(MOST_GROUPS).map_err(|_| Errno::ENOMEM)?;

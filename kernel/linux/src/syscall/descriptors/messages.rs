@@ -43,6 +43,7 @@ pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
             (net::SOL_SOCKET, net::SCM_RIGHTS | net::SCM_CREDENTIALS) => {}
             (net::SOL_SOCKET, _) => return Err(Errno::EINVAL),
             (net::SOL_IP | OF_UDP, _) => said.has_others = true,
+            (net::SOL_IPV6, _) => said.has_ipv6 = true,
             // Nor has what is of another family, under Linux neither.
             _ => {}
         }
