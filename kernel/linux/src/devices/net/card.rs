@@ -110,24 +110,16 @@ impl Stint {
         Self { start: time::now(), used: task::current().time_used() }
     }
 
-    /// Processor time that the thread, the caller, has used in it.
-    fn worked(&self) -> u64 {
-        task::current().time_used().0.saturating_sub(self.used.0)
-    }
-
-    /// Whether the thread, the caller, has to rest.
-    fn is_over(&mut self) -> bool {
-        let worked = self.worked();
-        if time::now() >= self.end(worked) {
+    /// Until when the thread, the caller, has to rest, if it has to. A stretch that is long over
+    /// begins anew.
+    fn rest(&mut self) -> Option<Nanos> {
+        let worked = task::current().time_used().0.saturating_sub(self.used.0);
+        let end = self.start + Nanos(PERIOD.0.max(SHARE * worked));
+        if time::now() >= end {
             *self = Self::begin();
-            return false;
+            return None;
         }
-        worked >= PERIOD.0 / SHARE
-    }
-
-    /// When the rest for so much work is over.
-    fn end(&self, worked: u64) -> Nanos {
-        self.start + Nanos(PERIOD.0.max(SHARE * worked))
+        (worked >= PERIOD.0 / SHARE).then_some(end)
     }
 }
 
@@ -373,7 +365,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         let mut stint = Stint::begin();
         while !self.is_gone() {
             let mut has_taken = false;
-            while !stint.is_over() && self.hand_over(&interface, &mut buffer) {
+            while stint.rest().is_none() && self.hand_over(&interface, &mut buffer) {
                 has_taken = true;
             }
             self.tell_card(&mut self.work.lock());
@@ -426,8 +418,8 @@ impl<K: Kind, B: Bus> Driven<K, B> {
 
     /// Has the card interrupt, unless the thread, the caller, has to rest or the quota is spent.
     fn pause(&self, stint: &mut Stint) -> Next {
-        if stint.is_over() {
-            return Next::Rested(stint.end(stint.worked()));
+        if let Some(end) = stint.rest() {
+            return Next::Rested(end);
         }
         let mut work = self.work.lock();
         if work.quota.is_spent() {
