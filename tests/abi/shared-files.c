@@ -175,6 +175,49 @@ CASE(the_mapping_shows_what_others_append)
 	close_file();
 }
 
+/* What was stored there before is gone, for all. */
+CASE(a_file_that_was_cut_is_zero_where_it_grows_again)
+{
+	char buffer[10] = "";
+
+	open_file();
+	strcpy(a + 100, "first");
+	strcpy(a + 300, "cut off");
+	strcpy(a + 2 * PAGE, "last");
+	CHECK(ftruncate(fd, 200) == 0 && a[300] == 0 && !strcmp(a + 100, "first"));
+	CHECK(ftruncate(fd, 4 * PAGE) == 0 && a[300] == 0 && a[2 * PAGE] == 0);
+	strcpy(a + 2 * PAGE + 1, "new");
+	CHECK(pread(fd, buffer, 5, 2 * PAGE) == 5 && !memcmp(buffer, "\0new", 5));
+	close_file();
+}
+
+CASE(a_hole_is_zero_in_the_mapping)
+{
+	char buffer[10] = "";
+
+	open_file();
+	strcpy(a + 100, "before");
+	strcpy(a + 200, "inside");
+	strcpy(a + PAGE, "inside");
+	strcpy(a + 2 * PAGE + 10, "behind");
+	CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 150, 2 * PAGE - 150) == 0);
+	CHECK(!strcmp(a + 100, "before") && a[200] == 0 && a[PAGE] == 0 &&
+	      !strcmp(a + 2 * PAGE + 10, "behind"));
+	CHECK(msync(a, 3 * PAGE, MS_SYNC) == 0 && pread(fd, buffer, 6, PAGE) == 6 && buffer[0] == 0);
+	CHECK(others_read("behind", 2 * PAGE + 10));
+	close_file();
+}
+
+CASE(a_mapping_shows_how_fallocate_makes_the_file_longer)
+{
+	open_file();
+	CHECK(fallocate(fd, 0, 3 * PAGE, 2 * PAGE) == 0 && a[4 * PAGE] == 0);
+	strcpy(a + 4 * PAGE, "allocated");
+	CHECK(others_read("allocated", 4 * PAGE));
+	CHECK(posix_fallocate(fd, 0, PAGES * PAGE) == 0 && a[7 * PAGE] == 0);
+	close_file();
+}
+
 /* Databases do so. */
 CASE(a_mapping_for_reading_shows_how_an_empty_file_grows)
 {

@@ -209,6 +209,8 @@ pub enum Call {
     Dup3,
     /// `ftruncate`
     Ftruncate,
+    /// `fallocate`
+    Fallocate,
     /// `close`
     Close,
     /// `close_range`

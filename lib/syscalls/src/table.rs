@@ -511,7 +511,14 @@ pub const TABLE: &[Row] = &[
     row(282, "signalfd", Dual(Signalfd), FD | POINTERS, ""),
     row(283, "timerfd_create", Dual(TimerfdCreate), NEW_FD, "Linux serves alarm clocks"),
     row(284, "eventfd", Dual(Eventfd), 0, ""),
-    row(285, "fallocate", Remote, FD, ""),
+    row(
+        285,
+        "fallocate",
+        Dual(Fallocate),
+        FD,
+        "as ftruncate; shared mappings of files on disks do not move as FALLOC_FL_COLLAPSE_RANGE and \
+         INSERT_RANGE move the file",
+    ),
     row(286, "timerfd_settime", Dual(TimerfdSettime), FD | POINTERS, ""),
     row(287, "timerfd_gettime", Dual(TimerfdGettime), FD | POINTERS, ""),
     row(288, "accept4", Dual(Accept), WAITS | RESTARTS | FD | POINTERS | NEW_FD, ""),

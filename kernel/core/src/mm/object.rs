@@ -275,6 +275,31 @@ impl Object {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
+    /// Clears the bytes in `range`, for everybody who maps them. Pages that are not there stay
+    /// absent. Preemptible between pages.
+    pub fn clear(&self, range: Range<u64>) {
+        const ZEROS: [u8; 512] = [0; 512];
+        let mut at = range.start;
+        while at < range.end {
+            // The lock keeps the page; waiting for it is for others who make pages of this object.
+            let pages = self.pages.lock();
+            let last = range.end.div_ceil(FRAME_SIZE);
+            let Some((&index, &frame)) = pages.range(at / FRAME_SIZE..last).next() else { return };
+            let page = index * FRAME_SIZE;
+            at = at.max(page);
+            let end = range.end.min(page + FRAME_SIZE);
+            if end - at == FRAME_SIZE {
+                frames::clear(frame, FRAME_SIZE);
+            } else {
+                for piece in (at..end).step_by(ZEROS.len()) {
+                    let length = (end - piece).min(ZEROS.len() as u64);
+                    frames::copy_in(frame, piece - page, &ZEROS[..length as usize]);
+                }
+            }
+            at = end;
+        }
+    }
+
     /// Up to where there are pages.
     pub fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)

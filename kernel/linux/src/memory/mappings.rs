@@ -15,6 +15,7 @@
 //! ([`crate::memory::shared`]).
 
 use alloc::sync::Arc;
+use core::ops::Range;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::{Operation, operation::Identity};
@@ -180,16 +181,24 @@ pub fn is_shared(identity: Identity) -> bool {
     FILES.find(identity).is_some() || shared::is_written(identity)
 }
 
-/// After the size of the file of `fd` has changed: what is mapped ends where the file ends.
-pub fn resized(fd: u64) {
+/// After the size of the file of `fd` has changed, and `cleared` of it was cleared: what is mapped
+/// ends where the file ends. What was behind that is not there when the file grows again.
+pub fn resized(fd: u64, cleared: Option<Range<u64>>) {
     if FILES.is_empty() {
         return;
     }
-    if let Ok(status) = Status::of(fd)
-        && let Some(object) = FILES.find(status.file.identity)
-    {
-        object.set_limit(status.file.size);
+    let object = Status::of(fd).ok().and_then(|status| FILES.find(status.file.identity));
+    let Some(object) = object else { return };
+    // Who makes the file longer meanwhile waits here, before it stores anything there.
+    let _loading = object.loading();
+    let Ok(status) = Status::of(fd) else { return };
+    if let Some(cleared) = cleared {
+        object.clear(cleared);
     }
+    if status.file.size < object.limit() {
+        object.clear(status.file.size..object.limit());
+    }
+    object.set_limit(status.file.size);
 }
 
 /// A call of [`moved`].

@@ -212,7 +212,18 @@ pub fn munmap([address, length, ..]: Args) -> SysResult {
 /// ftruncate(fd, length): shared mappings end where the file ends.
 pub fn ftruncate(row: &Row, args: Args) -> SysResult {
     let result = remote(row, args)?;
-    mappings::resized(args[0]);
+    mappings::resized(args[0], None);
+    Ok(result)
+}
+
+/// fallocate(fd, mode, offset, length): shared mappings show which part was cleared, and end where
+/// the file ends.
+pub fn fallocate(row: &Row, args: Args) -> SysResult {
+    let result = remote(row, args)?;
+    let [fd, mode, offset, length, ..] = args;
+    let clears = linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_ZERO_RANGE;
+    let cleared = mode as u32 & clears != 0;
+    mappings::resized(fd, cleared.then(|| offset..offset.saturating_add(length)));
     Ok(result)
 }
 

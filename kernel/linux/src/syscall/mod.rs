@@ -88,6 +88,7 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Mprotect => memory::mprotect(args),
         Call::Munmap => memory::munmap(args),
         Call::Ftruncate => memory::ftruncate(row, args),
+        Call::Fallocate => memory::fallocate(row, args),
         Call::Brk => memory::brk(args),
         Call::Mremap => memory::mremap(args),
         Call::Msync => memory::msync(args),
