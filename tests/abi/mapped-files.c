@@ -244,6 +244,23 @@ CASE(mappings_that_the_file_does_not_allow_are_refused)
 	CHECK(close(fd) == 0 && unlink(path) == 0);
 }
 
+CASE(only_memory_of_no_file_can_be_freed_later)
+{
+	int fd = make_with("text");
+	char *shared = map(fd, PAGE, PROT_READ | PROT_WRITE, 0), *own = private(fd);
+	char *none = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	strcpy(shared, "shared");
+	strcpy(own, "own");
+	strcpy(none, "none");
+	FAILS(EINVAL, madvise(shared, PAGE, MADV_FREE));
+	FAILS(EINVAL, madvise(own, PAGE, MADV_FREE));
+	FAILS(EINVAL, madvise(none, PAGE, MADV_FREE));
+	CHECK(!strcmp(shared, "shared") && !strcmp(own, "own") && !strcmp(none, "none"));
+	CHECK(munmap(shared, PAGE) == 0 && munmap(own, 2 * PAGE) == 0 && munmap(none, PAGE) == 0);
+	CHECK(close(fd) == 0);
+}
+
 CASE(a_private_mapping_shows_what_the_file_has)
 {
 	int fd = make_with("what was there before");

@@ -341,6 +341,10 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
             if !space.is_mapped(start, length) {
                 return Err(Errno::ENOMEM);
             }
+            // What a program has of a file is not to be lost.
+            if advice as u32 == linux::MADV_FREE && !space.is_anonymous(start, length) {
+                return Err(Errno::EINVAL);
+            }
             if length > 0 {
                 let even_locked = advice as u32 == linux::MADV_DONTNEED_LOCKED;
                 space.discard(start, length, even_locked)?;

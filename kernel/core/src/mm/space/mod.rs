@@ -395,6 +395,19 @@ impl AddressSpace {
         }
         true
     }
+
+    /// Whether all of a range is mapped, as memory that is private and of no file.
+    pub fn is_anonymous(&self, start: UserAddr, length: u64) -> bool {
+        let end = start.saturating_add(length);
+        let mut at = start;
+        while at < end {
+            match self.layout.lock().regions.find(at) {
+                Some(region) if region.attributes.backing.is_none() => at = region.end,
+                _ => return false,
+            }
+        }
+        true
+    }
 }
 
 /// What a futex is known by.
