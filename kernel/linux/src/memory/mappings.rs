@@ -46,6 +46,8 @@ pub struct Request {
     pub map: Map,
     /// MAP_SHARED, MAP_SHARED_VALIDATE or MAP_PRIVATE.
     pub kind: u32,
+    /// MAP_HUGETLB: fails where the file has no huge pages.
+    pub huge: bool,
     /// Descriptor of the shadow.
     pub fd: u64,
     /// Offset in the file, a multiple of the page size.
@@ -66,6 +68,8 @@ pub fn map(space: &AddressSpace, request: Request) -> Result<UserAddr, Errno> {
     match request.kind {
         _ if !is_readable => Err(Errno::EACCES),
         linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, &status),
+        // The pages are the realm's, which has no huge ones.
+        linux::MAP_PRIVATE if request.huge => Err(Errno::EINVAL),
         linux::MAP_PRIVATE => private(space, request, &status),
         _ => Err(Errno::EINVAL),
     }
@@ -98,14 +102,15 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
 }
 
 fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
-    let Request { map, kind, fd, offset } = request;
+    let Request { map, kind, huge, fd, offset } = request;
     let length = map.length;
     let source = Source::of(fd, status);
     let mut may_write = status.may_write();
     let mirror = {
         let at = space.reserve_mirror(length)?;
         // Linux says whether the file can be mapped like that.
-        let flags = u64::from(kind | linux::MAP_FIXED);
+        let huge = if huge { linux::MAP_HUGETLB } else { 0 };
+        let flags = u64::from(kind | huge | linux::MAP_FIXED);
         let wanted = u64::from(map.protection.bits()) | u64::from(linux::PROT_READ);
         let most = wanted | if may_write { u64::from(linux::PROT_WRITE) } else { 0 };
         let mmap = |protection| {

@@ -69,6 +69,26 @@ fn protection(bits: u64) -> Protection {
     Protection::from_bits_truncate(bits as u8 & 7)
 }
 
+/// Flags of mmap(2) that MAP_SHARED_VALIDATE knows for files without any of their own: all that are
+/// older than itself. Those of a size count with MAP_HUGETLB.
+const VALID: u32 = linux::MAP_TYPE
+    | linux::MAP_FIXED
+    | linux::MAP_ANONYMOUS
+    | linux::MAP_DENYWRITE
+    | linux::MAP_EXECUTABLE
+    | linux::MAP_UNINITIALIZED
+    | linux::MAP_GROWSDOWN
+    | linux::MAP_LOCKED
+    | linux::MAP_NORESERVE
+    | linux::MAP_POPULATE
+    | linux::MAP_NONBLOCK
+    | linux::MAP_STACK
+    | linux::MAP_HUGETLB
+    | linux::MAP_32BIT
+    | linux::MAP_ABOVE4G
+    | linux::MAP_HUGE_2MB
+    | linux::MAP_HUGE_1GB;
+
 /// mmap(address, length, protection, flags, fd, offset).
 pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     lapse::memory();
@@ -78,11 +98,18 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let kind = flags & linux::MAP_TYPE;
+    if kind != linux::MAP_PRIVATE && has(linux::MAP_GROWSDOWN) {
+        return Err(Errno::EINVAL);
+    }
     let what = match has(linux::MAP_ANONYMOUS) {
         true => What::Memory,
         false => what(fd, flags, bits)?,
     };
     let anonymous = matches!(what, What::Memory);
+    // MAP_SYNC is among them: what is mapped is memory.
+    if kind == linux::MAP_SHARED_VALIDATE && !anonymous && flags & !VALID != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
     if anonymous && !matches!(kind, linux::MAP_SHARED | linux::MAP_PRIVATE) {
         return Err(Errno::EINVAL);
     }
@@ -105,7 +132,8 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         let backing = registers(&file, &map, kind, offset)?;
         space.map(Map { backing: Some(backing), ..map })?
     } else if !anonymous {
-        let request = mappings::Request { map, kind, fd, offset };
+        let huge = has(linux::MAP_HUGETLB);
+        let request = mappings::Request { map, kind, huge, fd, offset };
         match devices::registers(&space, &request)? {
             Some(backing) => space.map(Map { backing: Some(backing), ..request.map })?,
             None => mappings::map(&space, request)?,

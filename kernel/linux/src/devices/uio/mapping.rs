@@ -34,7 +34,7 @@ pub fn registers(space: &AddressSpace, request: &Request) -> Result<Option<Backi
     if PLACES.iter().all(|place| !Once::is_completed(place)) {
         return Ok(None);
     }
-    let Request { map, kind, fd, offset } = request;
+    let Request { map, kind, fd, offset, .. } = request;
     let status = Status::of(*fd)?;
     if !status.file.maps_registers {
         return Ok(None);
