@@ -767,6 +767,19 @@ CASE(a_window_has_the_size_that_it_is_given)
 
 	CHECK(ioctl(line, TIOCSWINSZ, &size) == 0 && ioctl(line, TIOCGWINSZ, &found) == 0);
 	CHECK(found.ws_row == 24 && found.ws_col == 80 && found.ws_ypixel == 2);
-	size = (struct winsize){ 0 };
-	CHECK(ioctl(line, TIOCSWINSZ, &size) == 0);
+	/* It goes with the last who has the line open. */
+	CHECK(close(line) == 0);
+	line = open(LINE, O_RDWR | O_NOCTTY);
+	CHECK(ioctl(line, TIOCGWINSZ, &found) == 0 && found.ws_row == 0 && found.ws_col == 0);
+}
+
+CASE(a_line_begins_with_the_discipline_of_terminals)
+{
+	struct termios termios;
+
+	CHECK(tcgetattr(line, &termios) == 0);
+	termios.c_line = N_PPP;
+	CHECK(tcsetattr(line, TCSANOW, &termios) == 0 && close(line) == 0);
+	line = open(LINE, O_RDWR | O_NOCTTY);
+	CHECK(tcgetattr(line, &termios) == 0 && termios.c_line == N_TTY);
 }

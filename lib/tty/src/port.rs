@@ -166,6 +166,8 @@ impl<P: Ports> Port<P> {
         }
         self.forget();
         self.column = Column::default();
+        // As Linux, which begins with the discipline of terminals.
+        self.termios.discipline = 0;
         self.is_open = true;
         self.uart.start();
         self.configure();

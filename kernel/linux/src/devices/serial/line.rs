@@ -267,6 +267,7 @@ impl Line {
             *count += 1;
             if *count == 1 {
                 self.port.lock().open();
+                self.kept.lock().size = [0; 8];
             }
             self.generation()
         };
