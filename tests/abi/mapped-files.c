@@ -270,6 +270,21 @@ CASE(flags_that_the_file_does_not_know_are_refused)
 	CHECK(close(fd) == 0 && close(other) == 0 && shm_unlink(name) == 0);
 }
 
+/* Programs read it then. */
+CASE(what_the_kernel_makes_up_when_it_is_read_cannot_be_mapped)
+{
+	static const char *const paths[] = { "/proc/self/maps", "/sys/kernel/mm/ksm/run" };
+
+	for (int i = 0; i < 2; i++) {
+		int fd = open(paths[i], O_RDONLY);
+
+		CHECK(fd >= 0);
+		FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
+		FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0));
+		CHECK(close(fd) == 0);
+	}
+}
+
 CASE(only_memory_of_no_file_can_be_freed_later)
 {
 	int fd = make_with("text");

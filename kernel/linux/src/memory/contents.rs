@@ -208,6 +208,20 @@ pub fn keep(fd: u64, mirror: UserAddr, identity: Identity) -> Result<bool, Errno
     Ok(linux_result(remote::request(operation)?)? == 1)
 }
 
+/// Fails as Linux does where it does not map the file of descriptor `fd`, though it can be read.
+pub fn can_be_mapped(space: &AddressSpace, fd: u64) -> Result<(), Errno> {
+    // Without a place to try, reading it has to tell.
+    let Ok(mirror) = space.reserve_mirror(PAGE_SIZE) else { return Ok(()) };
+    let (rights, flags) = (linux::PROT_READ.into(), linux::MAP_PRIVATE | linux::MAP_FIXED);
+    let args = [mirror.get(), PAGE_SIZE, rights, flags.into(), fd, 0];
+    let mapped = remote::linux(linux::__NR_mmap, &args);
+    match mapped {
+        Ok(_) => unmap_mirror(space, mirror, PAGE_SIZE),
+        Err(_) => space.forget_mirror(mirror),
+    }
+    mapped.map(|_| ())
+}
+
 /// Has Linux let go of the mirror at `mirror`, and of its file.
 pub fn unmap_mirror(space: &AddressSpace, mirror: UserAddr, length: u64) {
     let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);

@@ -79,6 +79,10 @@ pub fn map(space: &AddressSpace, request: Request) -> Result<UserAddr, Errno> {
 /// copy.
 fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
     let Request { map, fd, offset, .. } = request;
+    // What Linux makes up when it is read has no blocks either, as below /proc.
+    if status.file.is_empty {
+        contents::can_be_mapped(space, fd)?;
+    }
     let (length, protection) = (map.length, map.protection);
     let contents = Contents::with(space, fd, status, is_shared)?;
     let end = offset.checked_add(map.length).ok_or(Errno::EOVERFLOW)?;
