@@ -179,6 +179,7 @@ CASE(the_mapping_shows_what_others_append)
 CASE(a_file_that_was_cut_is_zero_where_it_grows_again)
 {
 	char buffer[10] = "";
+	int other;
 
 	open_file();
 	strcpy(a + 100, "first");
@@ -188,6 +189,9 @@ CASE(a_file_that_was_cut_is_zero_where_it_grows_again)
 	CHECK(ftruncate(fd, 4 * PAGE) == 0 && a[300] == 0 && a[2 * PAGE] == 0);
 	strcpy(a + 2 * PAGE + 1, "new");
 	CHECK(pread(fd, buffer, 5, 2 * PAGE) == 5 && !memcmp(buffer, "\0new", 5));
+	other = open(path, O_RDWR | O_TRUNC);
+	CHECK(other >= 0 && ftruncate(other, 4 * PAGE) == 0 && close(other) == 0);
+	CHECK(a[100] == 0 && a[2 * PAGE + 1] == 0);
 	close_file();
 }
 

@@ -11,23 +11,35 @@ use super::{create::make, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Files, Object, device::Device, last_words::LastWords, names},
+    memory::mappings,
     syscall::cpu_numbers,
 };
 
 /// open(path, flags, mode).
 pub fn open(row: &Row, args: Args) -> SysResult {
-    open_known(UserAddr::new(args[0]), args[1] as u32).unwrap_or_else(|| remote(row, args))
+    let flags = args[1] as u32;
+    open_known(UserAddr::new(args[0]), flags).unwrap_or_else(|| open_remote(row, args, flags))
 }
 
 /// openat(directory, path, flags, mode).
 pub fn openat(row: &Row, args: Args) -> SysResult {
-    open_known(UserAddr::new(args[1]), args[2] as u32).unwrap_or_else(|| remote(row, args))
+    let flags = args[2] as u32;
+    open_known(UserAddr::new(args[1]), flags).unwrap_or_else(|| open_remote(row, args, flags))
 }
 
 /// creat(path, mode).
 pub fn creat(row: &Row, args: Args) -> SysResult {
     let flags = linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC;
-    open_local(UserAddr::new(args[0]), flags).unwrap_or_else(|| remote(row, args))
+    open_local(UserAddr::new(args[0]), flags).unwrap_or_else(|| open_remote(row, args, flags))
+}
+
+/// Has Linux open a file. What is mapped of one that this has cut is cleared.
+fn open_remote(row: &Row, args: Args, flags: u32) -> SysResult {
+    let fd = remote(row, args)?;
+    if flags & linux::O_TRUNC != 0 {
+        mappings::resized(fd, None);
+    }
+    Ok(fd)
 }
 
 /// Opens what is not Linux's own file, if that is what the path names.
