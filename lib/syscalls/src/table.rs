@@ -516,8 +516,8 @@ pub const TABLE: &[Row] = &[
         "fallocate",
         Dual(Fallocate),
         FD,
-        "as ftruncate; shared mappings of files on disks do not move as FALLOC_FL_COLLAPSE_RANGE and \
-         INSERT_RANGE move the file",
+        "as ftruncate; shared mappings of files on disks do not move as FALLOC_FL_COLLAPSE_RANGE \
+         and INSERT_RANGE move the file",
     ),
     row(286, "timerfd_settime", Dual(TimerfdSettime), FD | POINTERS, ""),
     row(287, "timerfd_gettime", Dual(TimerfdGettime), FD | POINTERS, ""),
