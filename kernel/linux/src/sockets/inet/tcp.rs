@@ -763,10 +763,10 @@ impl Tcp {
         Ok(copied)
     }
 
-    /// Whether a read returns at once.
-    fn is_readable(&self, stream: &Stream) -> bool {
+    /// Whether a read returns at once that has seen so many bytes.
+    fn is_readable(&self, stream: &Stream, seen: usize) -> bool {
         let connection = stream.connection.lock();
-        connection.received() > 0
+        connection.received() > seen
             || self.core.common.has_failed()
             || connection.phase() != Phase::Opening && !connection.may_receive()
     }
@@ -954,19 +954,20 @@ impl Socket for Tcp {
                 Err(_) => break,
             };
             done += count;
-            if count > 0 || done > 0 && !how.waits_for_all || done > 0 && how.peeks {
-                if count == 0 {
-                    break;
-                }
+            if count > 0 {
                 continue;
+            }
+            if done > 0 && !how.waits_for_all {
+                break;
             }
             if done == 0 {
                 self.core.common.check()?;
             }
+            let skip = if how.peeks { done } else { 0 };
             let is_over = {
                 let connection = stream.connection.lock();
                 connection.phase() != Phase::Opening
-                    && connection.received() == 0
+                    && connection.received() <= skip
                     && !connection.may_receive()
             };
             if is_over {
@@ -979,7 +980,7 @@ impl Socket for Tcp {
                 break;
             }
             let deadline = self.core.common.receive_deadline();
-            let is_there = || self.is_readable(&stream).then_some(());
+            let is_there = || self.is_readable(&stream, skip).then_some(());
             match stream.wait(&self.core.readers, deadline, is_there) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
