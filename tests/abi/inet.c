@@ -218,8 +218,20 @@ CASE(a_socket_that_is_connected)
 	own = name_of(fd);
 	CHECK(sendto(other, "strange", 7, 0, (struct sockaddr *)&own, LENGTH) == 7);
 	CHECK(!ready(fd, POLLIN, NEVER));
+	/* What was not bound by itself is bound to nothing then. */
 	CHECK(connect(fd, &unspecified, sizeof(unspecified)) == 0);
 	FAILS(EDESTADDRREQ, send(fd, "x", 1, 0));
+	CHECK(name_of(fd).sin_addr.s_addr == INADDR_ANY);
+	echoes(fd, 10);
+	own = name_of(other);
+	CHECK(connect(other, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(connect(other, &unspecified, sizeof(unspecified)) == 0);
+	CHECK(is_near(name_of(other)) && name_of(other).sin_port == 0);
+	CHECK(bind(other, (struct sockaddr *)&own, LENGTH) == 0);
+	CHECK(connect(other, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(connect(other, &unspecified, sizeof(unspecified)) == 0);
+	CHECK(name_of(other).sin_port == own.sin_port);
+	echoes(other, 10);
 }
 
 CASE(nobody_has_the_port)
@@ -383,6 +395,78 @@ CASE(options_of_ip)
 	/* The peer answers as it is used to. */
 	CHECK(told(fd, IP_TTL, &lifetime, sizeof(lifetime)) && lifetime == 64);
 	CHECK(told(fd, IP_TOS, &service, sizeof(service)) && service == 0);
+}
+
+/* Sends a byte with a control message of IP's. */
+static ssize_t send_with(int fd, struct sockaddr_in to, int kind, const void *value, size_t length)
+{
+	char control[CMSG_SPACE(16)] = { 0 };
+	struct iovec vector = { "x", 1 };
+	struct msghdr message = { .msg_name = &to, .msg_namelen = sizeof(to),
+				  .msg_iov = &vector, .msg_iovlen = 1,
+				  .msg_control = control, .msg_controllen = CMSG_SPACE(length) };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+
+	head->cmsg_level = IPPROTO_IP;
+	head->cmsg_type = kind;
+	head->cmsg_len = CMSG_LEN(length);
+	memcpy(CMSG_DATA(head), value, length);
+	return sendmsg(fd, &message, 0);
+}
+
+/* What control messages say counts for one datagram, before what options say. */
+CASE(a_datagram_with_options_of_its_own)
+{
+	static const int wrong[] = { -1, 0, 256 };
+	int fd = bound_udp(), value = 9, lifetime = 0;
+	struct sockaddr_in own = name_of(fd);
+	uint8_t service = 0xb8, told_service = 0;
+
+	CHECK(set(fd, IPPROTO_IP, IP_RECVTTL, 1) == 0);
+	CHECK(set(fd, IPPROTO_IP, IP_RECVTOS, 1) == 0);
+	CHECK(send_with(fd, own, IP_TTL, &value, sizeof(value)) == 1);
+	CHECK(told(fd, IP_TTL, &lifetime, sizeof(lifetime)) && lifetime == 9);
+	CHECK(told(fd, IP_TOS, &told_service, 1) && told_service == 0);
+	CHECK(recv(fd, got, 100, 0) == 1);
+	CHECK(send_with(fd, own, IP_TOS, &service, sizeof(service)) == 1);
+	CHECK(told(fd, IP_TTL, &lifetime, sizeof(lifetime)) && lifetime == 64);
+	CHECK(told(fd, IP_TOS, &told_service, 1) && told_service == 0xb8);
+	CHECK(recv(fd, got, 100, 0) == 1);
+	value = 0x20;
+	CHECK(send_with(fd, own, IP_TOS, &value, sizeof(value)) == 1);
+	CHECK(told(fd, IP_TOS, &told_service, 1) && told_service == 0x20);
+	for (int i = 0; i < 3; i++)
+		FAILS(EINVAL, send_with(fd, own, IP_TTL, &wrong[i], sizeof(wrong[i])));
+	FAILS(EINVAL, send_with(fd, own, IP_TOS, &wrong[2], sizeof(wrong[2])));
+	FAILS(EINVAL, send_with(fd, own, IP_TTL, &service, sizeof(service)));
+	FAILS(EINVAL, send_with(fd, own, 12345, &value, sizeof(value)));
+}
+
+CASE(where_a_datagram_is_sent_from)
+{
+	struct in_pktinfo by = { .ipi_spec_dst = { inet_addr(NEAR) } };
+	struct sockaddr_in to = address(FAR, ECHO);
+	int fd = udp();
+
+	CHECK(set(fd, IPPROTO_IP, IP_PKTINFO, 1) == 0);
+	for (int i = 0; i < 3; i++) {
+		struct in_pktinfo info;
+
+		/* By its address, by its interface too, by its interface alone. */
+		by.ipi_ifindex = i ? (int)if_nametoindex("near") : 0;
+		by.ipi_spec_dst.s_addr = i < 2 ? inet_addr(NEAR) : 0;
+		CHECK(send_with(fd, to, IP_PKTINFO, &by, sizeof(by)) == 1);
+		CHECK(told(fd, IP_PKTINFO, &info, sizeof(info)));
+		CHECK(info.ipi_addr.s_addr == inet_addr(NEAR));
+		CHECK(recv(fd, got, 100, 0) == 1);
+	}
+	by.ipi_spec_dst.s_addr = inet_addr(NOBODY);
+	FAILS(ENETUNREACH, send_with(fd, to, IP_PKTINFO, &by, sizeof(by)));
+	by.ipi_spec_dst.s_addr = inet_addr(GROUP);
+	FAILS(EINVAL, send_with(fd, to, IP_PKTINFO, &by, sizeof(by)));
+	by = (struct in_pktinfo){ .ipi_ifindex = 12345 };
+	FAILS(ENODEV, send_with(fd, to, IP_PKTINFO, &by, sizeof(by)));
+	FAILS(EINVAL, send_with(fd, to, IP_PKTINFO, &by, sizeof(by) - 1));
 }
 
 CASE(groups)
@@ -627,6 +711,11 @@ CASE(bytes_that_wait)
 	CHECK(recv(fd, got, 100, MSG_PEEK) == 10 && recv(fd, got, 4, 0) == 4);
 	CHECK(ioctl(fd, FIONREAD, &count) == 0 && count == 6);
 	CHECK(read(fd, got, 100) == 6 && memcmp(got, "456789", 6) == 0);
+	/* A look that waits for all of it. */
+	CHECK(send(fd, "01234", 5, 0) == 5 && comes(fd));
+	CHECK(send(fd, "56789", 5, 0) == 5);
+	CHECK(recv(fd, got, 10, MSG_PEEK | MSG_WAITALL) == 10);
+	CHECK(recv(fd, got, 10, MSG_WAITALL) == 10 && memcmp(got, "0123456789", 10) == 0);
 	FAILS(EAGAIN, recv(fd, got, 100, MSG_DONTWAIT));
 	CHECK(ioctl(fd, SIOCOUTQ, &count) == 0 && count == 0);
 }

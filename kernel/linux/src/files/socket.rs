@@ -143,7 +143,14 @@ impl More {
 pub struct SendControl {
     /// Which reports it is to have, instead of those that the socket asks for (SO_TIMESTAMPING).
     pub reports: Option<u32>,
-    /// There are some of the levels SOL_IP or SOL_UDP.
+    /// The interface by which it is to go, or 0, and the address from which, or 0.0.0.0
+    /// (IP_PKTINFO).
+    pub packet: Option<(u32, Ipv4Addr)>,
+    /// How many routers it may pass (IP_TTL).
+    pub lifetime: Option<u8>,
+    /// Its type of service (IP_TOS).
+    pub service: Option<u8>,
+    /// There are others of the levels SOL_IP or SOL_UDP, or some that say nothing sound.
     pub has_others: bool,
     /// There are some of the level SOL_IPV6.
     pub has_ipv6: bool,

@@ -85,6 +85,8 @@ impl PartialEq for Handle {
 /// What a program has set.
 struct State {
     binding: Binding,
+    /// The address and the port to which the program has bound it, or 0.0.0.0 and 0.
+    bound: SocketAddrV4,
     /// It is in the table of ports.
     has_port: bool,
     /// Nothing is sent any more (shutdown).
@@ -206,15 +208,16 @@ impl Udp {
             is_deaf: AtomicBool::new(false),
         });
         let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-        let mut state = State { binding: Binding::new(nowhere), has_port: false, is_mute: false };
-        let own = Self {
-            core,
-            state: Mutex::new(State { binding: state.binding, has_port: false, is_mute: false }),
-            reading: Mutex::new(()),
+        let state = State {
+            binding: Binding::new(nowhere),
+            bound: nowhere,
+            has_port: false,
+            is_mute: false,
         };
+        let own = Self { core, state: Mutex::new(state), reading: Mutex::new(()) };
         if port != 0 {
+            let mut state = own.state.lock();
             own.take_port(&mut state, nowhere)?;
-            *own.state.lock() = state;
         }
         Ok(own)
     }
@@ -240,6 +243,26 @@ impl Udp {
         PORTS.lock().change(state.binding.local.port(), &self.handle(), change);
     }
 
+    /// It talks to nobody in particular any more. What the program has not bound it to itself, it
+    /// leaves.
+    fn disconnect(&self, state: &mut State) {
+        let bound = state.bound;
+        if bound.port() != 0 {
+            return self.change(state, |binding| {
+                (binding.local, binding.remote) = (bound, None);
+            });
+        }
+        self.leave_port(state);
+        (state.binding, state.has_port) = (Binding::new(bound), false);
+    }
+
+    fn leave_port(&self, state: &State) {
+        if state.has_port {
+            let taken = PORTS.lock().remove(state.binding.local.port(), &self.handle());
+            drop(taken);
+        }
+    }
+
     fn wait<T>(
         &self,
         deadline: Option<Nanos>,
@@ -256,7 +279,11 @@ impl Udp {
     }
 
     /// Where a datagram goes, and from where, by which interface.
-    fn way(&self, to: Option<&Address>) -> Result<(Arc<Link>, SocketAddrV4, SocketAddrV4), Errno> {
+    fn way(
+        &self,
+        to: Option<&Address>,
+        control: &SendControl,
+    ) -> Result<(Arc<Link>, SocketAddrV4, SocketAddrV4), Errno> {
         let mut state = self.state.lock();
         if state.is_mute {
             return Err(Errno::EPIPE);
@@ -272,12 +299,23 @@ impl Udp {
             None => state.binding.remote.ok_or(Errno::EDESTADDRREQ)?,
         };
         if !state.has_port {
-            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            let local = state.binding.local;
             self.take_port(&mut state, local)?;
         }
-        let own = state.binding.local;
+        let mut own = state.binding.local;
         drop(state);
-        let link = self.link_to(*to.ip(), *own.ip())?;
+        let (index, source) = control.packet.unwrap_or((0, *own.ip()));
+        if control.packet.is_some() {
+            if index != 0 && link::by_index(index).is_none() {
+                return Err(Errno::ENODEV);
+            }
+            if !source.is_unspecified() && link::owner(source).is_none() {
+                let is_sound = packet::is_unicast(source);
+                return Err(if is_sound { Errno::ENETUNREACH } else { Errno::EINVAL });
+            }
+            own.set_ip(source);
+        }
+        let link = self.link_to(*to.ip(), *own.ip(), index)?;
         let broadcast = link.is_broadcast(*to.ip());
         if broadcast && !self.options().has(net::SO_BROADCAST) {
             return Err(Errno::EACCES);
@@ -289,8 +327,11 @@ impl Udp {
         Ok((link, SocketAddrV4::new(source, own.port()), to))
     }
 
-    fn link_to(&self, to: Ipv4Addr, own: Ipv4Addr) -> Result<Arc<Link>, Errno> {
+    /// The interface by which a packet goes from an address to another one: that with the number
+    /// `index` if that is not 0.
+    fn link_to(&self, to: Ipv4Addr, own: Ipv4Addr, index: u32) -> Result<Arc<Link>, Errno> {
         let device = match self.options().device() {
+            _ if index != 0 => index,
             0 if to.is_multicast() => self.options().group_interface(),
             device => device,
         };
@@ -319,11 +360,17 @@ impl Udp {
         }
     }
 
-    fn header(&self, link: &Link, from: Ipv4Addr, to: Ipv4Addr) -> packet::Header {
+    fn header(
+        &self,
+        link: &Link,
+        (from, to): (Ipv4Addr, Ipv4Addr),
+        control: &SendControl,
+    ) -> packet::Header {
         let mut header = link.header(Protocol::Udp, from, to);
         let lifetime = if to.is_multicast() { net::IP_MULTICAST_TTL } else { net::IP_TTL };
-        header.lifetime = self.options().ip(lifetime) as u8;
-        header.service = self.options().ip(net::IP_TOS) as u8;
+        let preset = |name| self.options().ip(name) as u8;
+        header.lifetime = control.lifetime.unwrap_or_else(|| preset(lifetime));
+        header.service = control.service.unwrap_or_else(|| preset(net::IP_TOS));
         header.is_whole = self.options().ip(net::IP_MTU_DISCOVER) != 0;
         header
     }
@@ -334,6 +381,7 @@ impl Udp {
         link: &Arc<Link>,
         memory: &mut Memory,
         (from, to): (SocketAddrV4, SocketAddrV4),
+        header: packet::Header,
         (nonblocking, stamping): (bool, Stamping),
     ) -> Result<(), Errno> {
         const BEGIN: usize = ETHERNET + IP;
@@ -344,7 +392,7 @@ impl Udp {
             }
             let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
             packet::write_datagram(&mut frame[BEGIN..], ends.0, ends.1);
-            packet::write_header(frame, &self.header(link, *from.ip(), *to.ip()), UDP + length);
+            packet::write_header(frame, &header, UDP + length);
             self.return_to_group(link, frame, *to.ip());
             let asked = self.core.common.stamping.begin(stamping, &self.core);
             self.transmit(link, frame, nonblocking, asked.as_ref())
@@ -368,6 +416,7 @@ impl Udp {
         link: &Arc<Link>,
         memory: &mut Memory,
         (from, to): (SocketAddrV4, SocketAddrV4),
+        mut header: packet::Header,
         (nonblocking, stamping): (bool, Stamping),
     ) -> Result<(), Errno> {
         let length = memory.left() as usize;
@@ -381,7 +430,6 @@ impl Udp {
         }
         let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
         packet::write_datagram(&mut datagram, ends.0, ends.1);
-        let mut header = self.header(link, *from.ip(), *to.ip());
         header.is_whole = false;
         let step = (link.interface.mtu().min(LONGEST - ETHERNET) - IP) & !7;
         let count = datagram.len().div_ceil(step);
@@ -507,22 +555,24 @@ impl Socket for Udp {
             let link = link.ok_or(Errno::EADDRNOTAVAIL)?;
             link.interface.attend();
         }
-        self.take_port(&mut state, local)
+        self.take_port(&mut state, local)?;
+        state.bound = local;
+        Ok(())
     }
 
     fn connect(&self, address: &Address) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if address.family() == Some(net::AF_UNSPEC) {
-            self.change(&mut state, |binding| binding.remote = None);
+            self.disconnect(&mut state);
             return Ok(());
         }
         let to = socket_address(address)?;
-        let link = self.link_to(*to.ip(), *state.binding.local.ip())?;
+        let link = self.link_to(*to.ip(), *state.binding.local.ip(), 0)?;
         if link.is_broadcast(*to.ip()) && !self.options().has(net::SO_BROADCAST) {
             return Err(Errno::EACCES);
         }
         if !state.has_port {
-            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            let local = state.binding.local;
             self.take_port(&mut state, local)?;
         }
         let source = link.source(*to.ip());
@@ -576,18 +626,19 @@ impl Socket for Udp {
         if length > MOST_DATA as u64 {
             return Err(Errno::EMSGSIZE);
         }
-        let (link, from, to) = self.way(to)?;
+        let (link, from, to) = self.way(to, control)?;
         self.core.common.check()?;
         let how = (nonblocking, self.core.common.stamping_of(control)?);
         let room = link.interface.mtu().min(LONGEST - ETHERNET) - IP - UDP;
         // IP_PMTUDISC_DO and _PROBE.
         let is_never_cut = matches!(self.options().ip(net::IP_MTU_DISCOVER), 2 | 3);
+        let header = self.header(&link, (*from.ip(), *to.ip()), control);
         if length as usize <= room {
-            self.send_whole(&link, memory, (from, to), how)?;
+            self.send_whole(&link, memory, (from, to), header, how)?;
         } else if is_never_cut {
             return Err(Errno::EMSGSIZE);
         } else {
-            self.send_fragments(&link, memory, (from, to), how)?;
+            self.send_fragments(&link, memory, (from, to), header, how)?;
         }
         if link.is_own(*to.ip()) {
             link.bring_back();
@@ -747,11 +798,7 @@ impl Socket for Udp {
 
 impl Drop for Udp {
     fn drop(&mut self) {
-        let state = self.state.lock();
-        if state.has_port {
-            let taken = PORTS.lock().remove(state.binding.local.port(), &self.handle());
-            drop(taken);
-        }
+        self.leave_port(&self.state.lock());
         let groups = core::mem::take(&mut *self.core.groups.lock());
         for (group, index) in groups {
             if let Some(link) = link::by_index(index) {

@@ -2,6 +2,8 @@
 //! Control messages (cmsg(3)): what a program says of something that it sends, and what it is told
 //! of something that it receives.
 
+use core::net::Ipv4Addr;
+
 use crtos_abi::UserAddr;
 use crtos_syscalls::structs::{CMsgHdr, MsgHdr};
 use linux_raw_sys::net;
@@ -42,7 +44,8 @@ pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
             (net::SOL_SOCKET, net::SO_MARK) if length == HEADER + 4 => {}
             (net::SOL_SOCKET, net::SCM_RIGHTS | net::SCM_CREDENTIALS) => {}
             (net::SOL_SOCKET, _) => return Err(Errno::EINVAL),
-            (net::SOL_IP | OF_UDP, _) => said.has_others = true,
+            (net::SOL_IP, _) => said_of_ip(&mut said, kind, at + HEADER, length - HEADER)?,
+            (OF_UDP, _) => said.has_others = true,
             (net::SOL_IPV6, _) => said.has_ipv6 = true,
             // Nor has what is of another family, under Linux neither.
             _ => {}
@@ -50,6 +53,29 @@ pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
         at = at.saturating_add(length.next_multiple_of(8));
     }
     Ok(said)
+}
+
+/// What a control message of SOL_IP says, whose data is at `at`.
+fn said_of_ip(said: &mut SendControl, kind: u32, at: UserAddr, length: u64) -> Result<(), Errno> {
+    let byte = |least: u32, value: u32| u8::try_from(value).ok().filter(|_| value >= least);
+    match (kind, length) {
+        (net::IP_PKTINFO, 12) => {
+            let [interface, address] = [at, at + 4].map(user::read_u32);
+            said.packet = Some((interface?, Ipv4Addr::from(address?.to_ne_bytes())));
+        }
+        (net::IP_TTL, 4) => {
+            said.lifetime = byte(1, user::read_u32(at)?);
+            said.has_others |= said.lifetime.is_none();
+        }
+        (net::IP_TOS, 1 | 4) => {
+            let mut value = [0; 4];
+            user::read(at, &mut value[..length as usize])?;
+            said.service = byte(0, u32::from_ne_bytes(value));
+            said.has_others |= said.service.is_none();
+        }
+        _ => said.has_others = true,
+    }
+    Ok(())
 }
 
 /// Room of a program for control messages.
