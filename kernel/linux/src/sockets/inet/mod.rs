@@ -75,9 +75,9 @@ fn take(foreign: &Foreign) -> Result<Option<Box<dyn Socket>>, Errno> {
     socket_at(foreign, net::AF_INET, local.port())
 }
 
-/// Makes what takes the place of a socket of Linux's of the family `domain`, which has a port
-/// unless that is 0, and no address. `None` if Linux has it connected, have it listen or bound it to
-/// an interface, or if it is of another kind.
+/// Makes what takes the place of a socket of Linux's of the family `domain`, which has no address,
+/// and a port unless that is 0. `None` if it is connected there, listens or is bound to an
+/// interface, or if it is of another kind.
 fn socket_at(foreign: &Foreign, domain: u32, port: u16) -> Result<Option<Box<dyn Socket>>, Errno> {
     let is_connected = !matches!(foreign.address(true), Err(Errno::ENOTCONN));
     if is_connected || foreign.number(net::SOL_SOCKET, net::SO_BINDTOIFINDEX)? != 0 {
