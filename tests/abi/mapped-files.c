@@ -244,6 +244,12 @@ CASE(mappings_that_the_file_does_not_allow_are_refused)
 	CHECK(close(fd) == 0 && unlink(path) == 0);
 }
 
+/* Says whether a mapping of a file with these flags fails with that error. */
+static int refuses(int fd, int flags, int error)
+{
+	return mmap(NULL, PAGE, PROT_READ, flags, fd, 0) == MAP_FAILED && errno == error;
+}
+
 /* Who asks for storage that keeps what is stored (MAP_SYNC) has to know that it is none. */
 CASE(flags_that_the_file_does_not_know_are_refused)
 {
@@ -251,19 +257,14 @@ CASE(flags_that_the_file_does_not_know_are_refused)
 	const int files[] = { fd, other };
 
 	for (int i = 0; i < 2; i++) {
-		const int flags[] = { MAP_SYNC, MAP_FIXED_NOREPLACE, 0x800000 };
+		const int unknown[] = { MAP_SYNC, MAP_FIXED_NOREPLACE, 0x800000 };
 
 		for (int j = 0; j < 3; j++)
-			CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | flags[j], files[i], 0) ==
-			      MAP_FAILED && errno == EOPNOTSUPP);
-		CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_HUGETLB, files[i], 0) == MAP_FAILED &&
-		      errno == EINVAL);
-		CHECK(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_HUGETLB, files[i], 0) == MAP_FAILED &&
-		      errno == EINVAL);
-		CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_GROWSDOWN, files[i], 0) ==
-		      MAP_FAILED && errno == EINVAL);
-		CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_POPULATE, files[i], 0) !=
-		      MAP_FAILED);
+			CHECK(refuses(files[i], MAP_SHARED_VALIDATE | unknown[j], EOPNOTSUPP));
+		CHECK(refuses(files[i], MAP_SHARED | MAP_HUGETLB, EINVAL));
+		CHECK(refuses(files[i], MAP_PRIVATE | MAP_HUGETLB, EINVAL));
+		CHECK(refuses(files[i], MAP_SHARED | MAP_GROWSDOWN, EINVAL));
+		CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE, files[i], 0) != MAP_FAILED);
 	}
 	CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0) ==
 	      MAP_FAILED && errno == EINVAL);

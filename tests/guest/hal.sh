@@ -100,8 +100,8 @@ machine() {
 	(on "$where" halrun -I -f machine.hal <orders) >machine.log 2>&1 &
 	program=$!
 	exec 9>orders
-	# HAL's segment goes with the last program that has it, also if another one is about to attach
-	# it: the operator comes when the machine has it.
+	# HAL's segment goes with the last program that has it, also if another one is about to
+	# attach it: the operator comes when the machine has it.
 	await '[ -e loaded ]' 600 || { fail "$where, $operator: not loaded"; cat machine.log; }
 	operate "$operator" | grep -v '^Running with fallback_uid' | sed -E 's/^ *[0-9]+  bit/bit/' >seen
 	# By this the machine itself sees what the operator did.

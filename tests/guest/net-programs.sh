@@ -87,7 +87,8 @@ public class Net {
 		try (var channel = DatagramChannel.open()) {
 			channel.bind(new InetSocketAddress(NEAR, 5008)).configureBlocking(false);
 			channel.register(selector, SelectionKey.OP_READ);
-			channel.send(ByteBuffer.wrap("hello".getBytes()), new InetSocketAddress(FAR, 5000));
+			var hello = ByteBuffer.wrap("hello".getBytes());
+			channel.send(hello, new InetSocketAddress(FAR, 5000));
 			System.out.println(selector.select(30000) + " ready");
 			var buffer = ByteBuffer.allocate(100);
 			var from = channel.receive(buffer);
