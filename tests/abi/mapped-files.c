@@ -264,7 +264,8 @@ CASE(flags_that_the_file_does_not_know_are_refused)
 		CHECK(refuses(files[i], MAP_SHARED | MAP_HUGETLB, EINVAL));
 		CHECK(refuses(files[i], MAP_PRIVATE | MAP_HUGETLB, EINVAL));
 		CHECK(refuses(files[i], MAP_SHARED | MAP_GROWSDOWN, EINVAL));
-		CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE, files[i], 0) != MAP_FAILED);
+		CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_POPULATE,
+			   files[i], 0) != MAP_FAILED);
 	}
 	CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0) ==
 	      MAP_FAILED && errno == EINVAL);
