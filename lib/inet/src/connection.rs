@@ -516,6 +516,11 @@ impl Connection {
         self.socket().recv_queue()
     }
 
+    /// How many such bytes there can be.
+    pub fn most_received(&self) -> usize {
+        self.socket().recv_capacity()
+    }
+
     /// Bytes that were not sent, or not acknowledged.
     pub fn unsent(&self) -> usize {
         self.socket().send_queue()

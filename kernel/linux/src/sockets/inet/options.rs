@@ -34,13 +34,14 @@ const SOCKET: u32 = net::SOL_SOCKET;
 const IP: u32 = net::SOL_IP;
 
 /// All of these.
-const ALL: [Kept; 15] = [
+const ALL: [Kept; 16] = [
     kept(SOCKET, net::SO_REUSEADDR, 1, 0),
     kept(SOCKET, net::SO_REUSEPORT, 1, 0),
     kept(SOCKET, net::SO_BROADCAST, 1, 0),
     kept(SOCKET, net::SO_KEEPALIVE, 1, 0),
     kept(SOCKET, net::SO_OOBINLINE, 1, 0),
     kept(SOCKET, net::SO_DONTROUTE, 1, 0),
+    kept(SOCKET, net::SO_RCVLOWAT, i32::MAX as u32, 1),
     kept(IP, net::IP_TOS, 255, 0),
     kept(IP, net::IP_TTL, 255, 64),
     kept(IP, net::IP_PKTINFO, 1, 0),
@@ -224,7 +225,6 @@ impl Options {
                 return Some(name.chain(interface.is_some().then_some(0)).collect());
             }
             (SOCKET, net::SO_BINDTOIFINDEX) => self.device(),
-            (SOCKET, net::SO_RCVLOWAT) => 1,
             (IP, net::IP_MULTICAST_IF) => {
                 let link = link::by_index(self.group_interface());
                 let address = link.and_then(|link| link.own.first().copied());
@@ -265,6 +265,7 @@ impl Options {
             (_, net::IP_TTL | net::IP_MULTICAST_TTL) if kept.level == IP && number == u32::MAX => {
                 number = kept.preset;
             }
+            (SOCKET, net::SO_RCVLOWAT) => number = number.clamp(1, kept.most),
             (IP, net::IP_TTL) if number == 0 => return Err(Errno::EINVAL),
             (IP, net::IP_TOS) => number &= 255,
             _ if kept.most == 1 => number = u32::from(number != 0),

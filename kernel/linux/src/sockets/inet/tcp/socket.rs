@@ -262,24 +262,37 @@ impl Tcp {
         &self,
         stream: &Arc<Stream>,
         memory: &mut Memory,
-        peeks: bool,
+        how: Reception,
         skip: usize,
     ) -> Result<usize, Errno> {
         let reading = stream.reading.lock();
         let mut part = [0; PART];
         let length = (memory.left() as usize).min(PART);
         let there = stream.connection.lock().peek(skip, &mut part[..length]);
-        let copied = memory.write(&part[..there]);
+        let copied = match how.tells_length {
+            // They are thrown away.
+            true => {
+                memory.limit(memory.left() - there as u64);
+                there
+            }
+            false => memory.write(&part[..there]),
+        };
         if copied < there && copied == 0 {
             return Err(Errno::EFAULT);
         }
-        if !peeks && copied > 0 {
+        if !how.peeks && copied > 0 {
             let mut connection = stream.connection.lock();
             connection.take(copied);
             stream.finish(connection);
         }
         drop(reading);
         Ok(copied)
+    }
+
+    /// How many bytes make it readable (SO_RCVLOWAT).
+    fn least(&self, connection: &Connection) -> usize {
+        let asked = self.options().value(net::SOL_SOCKET, net::SO_RCVLOWAT) as usize;
+        asked.min(connection.most_received())
     }
 
     /// Whether a read returns at once that has seen so many bytes.
@@ -464,10 +477,15 @@ impl Socket for Tcp {
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         let stream = self.stream().ok_or(Errno::ENOTCONN)?;
+        let all = memory.left() as usize;
+        let wanted = match how.waits_for_all {
+            true => all,
+            false => self.least(&stream.connection.lock()).min(all),
+        };
         let mut done = 0;
         while memory.left() > 0 {
             let skip = if how.peeks { done } else { 0 };
-            let count = match self.receive_part(&stream, memory, how.peeks, skip) {
+            let count = match self.receive_part(&stream, memory, how, skip) {
                 Ok(count) => count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -476,7 +494,7 @@ impl Socket for Tcp {
             if count > 0 {
                 continue;
             }
-            if done > 0 && !how.waits_for_all {
+            if done > 0 && done >= wanted {
                 break;
             }
             if done == 0 {
@@ -600,7 +618,7 @@ impl Socket for Tcp {
             return events;
         }
         let is_deaf = !connection.may_receive();
-        let is_readable = connection.received() > 0 || is_deaf;
+        let is_readable = connection.received() >= self.least(&connection) || is_deaf;
         let is_writable = !connection.may_send() || connection.room() > connection.unsent() / 2;
         events.set(Events::IN | Events::READ_NORMAL, is_readable);
         events.set(Events::OUT | Events::WRITE_NORMAL, is_writable);
