@@ -234,6 +234,17 @@ CASE(a_socket_that_is_connected)
 	echoes(other, 10);
 }
 
+CASE(what_a_socket_of_udp_is_ready_for)
+{
+	const short all = POLLIN | POLLOUT | POLLWRNORM | POLLWRBAND | POLLRDHUP;
+	int fd = udp();
+
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(ready(fd, all, PATIENCE) == (POLLOUT | POLLWRNORM | POLLWRBAND));
+	CHECK(shutdown(fd, SHUT_RD) == 0);
+	CHECK(ready(fd, all, PATIENCE) == all);
+}
+
 CASE(nobody_has_the_port)
 {
 	int fd = udp(), other = bound_udp();
@@ -718,6 +729,30 @@ CASE(bytes_that_wait)
 	CHECK(recv(fd, got, 10, MSG_WAITALL) == 10 && memcmp(got, "0123456789", 10) == 0);
 	FAILS(EAGAIN, recv(fd, got, 100, MSG_DONTWAIT));
 	CHECK(ioctl(fd, SIOCOUTQ, &count) == 0 && count == 0);
+}
+
+CASE(bytes_that_are_thrown_away)
+{
+	int fd = connected();
+
+	CHECK(send(fd, "0123456789", 10, 0) == 10);
+	CHECK(recv(fd, got, 10, MSG_PEEK | MSG_WAITALL) == 10);
+	CHECK(recv(fd, NULL, 6, MSG_TRUNC) == 6);
+	CHECK(recv(fd, got, 100, 0) == 4 && memcmp(got, "6789", 4) == 0);
+}
+
+CASE(fewer_bytes_than_are_wanted)
+{
+	int fd = connected();
+
+	CHECK(get(fd, SOL_SOCKET, SO_RCVLOWAT) == 1);
+	CHECK(set(fd, SOL_SOCKET, SO_RCVLOWAT, 5) == 0 && get(fd, SOL_SOCKET, SO_RCVLOWAT) == 5);
+	CHECK(send(fd, "012", 3, 0) == 3 && !ready(fd, POLLIN, NEVER));
+	CHECK(send(fd, "34", 2, 0) == 2 && comes(fd));
+	CHECK(recv(fd, got, 100, 0) == 5);
+	CHECK(send(fd, "012", 3, 0) == 3 && !ready(fd, POLLIN, NEVER));
+	CHECK(recv(fd, got, 100, MSG_DONTWAIT) == 3);
+	CHECK(set(fd, SOL_SOCKET, SO_RCVLOWAT, 0) == 0 && get(fd, SOL_SOCKET, SO_RCVLOWAT) == 1);
 }
 
 CASE(options_of_tcp)

@@ -38,6 +38,8 @@ bitflags! {
         const READ_NORMAL = 0x40;
         /// POLLWRNORM.
         const WRITE_NORMAL = 0x100;
+        /// POLLWRBAND, which sockets of datagrams have with the other.
+        const WRITE_BAND = 0x200;
         /// The other end sends no more (POLLRDHUP).
         const READ_HANG_UP = 0x2000;
     }

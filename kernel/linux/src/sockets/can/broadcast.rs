@@ -598,7 +598,7 @@ impl Socket for Broadcast {
     }
 
     fn ready(&self) -> Events {
-        let mut events = Events::OUT | Events::WRITE_NORMAL;
+        let mut events = Events::OUT | Events::WRITE_NORMAL | Events::WRITE_BAND;
         let readable = !self.core.inbox.is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
         events

@@ -400,7 +400,8 @@ impl Socket for Raw {
         let has_failed = self.core.common.has_failed();
         let readable = !self.core.inbox.is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
-        events.set(Events::OUT | Events::WRITE_NORMAL, half < self.core.common.send_buffer());
+        let writable = Events::OUT | Events::WRITE_NORMAL | Events::WRITE_BAND;
+        events.set(writable, half < self.core.common.send_buffer());
         events.set(Events::ERROR, has_failed);
         events
     }

@@ -778,10 +778,11 @@ impl Socket for Udp {
     }
 
     fn ready(&self) -> Events {
-        let mut events = Events::OUT | Events::WRITE_NORMAL;
+        let mut events = Events::OUT | Events::WRITE_NORMAL | Events::WRITE_BAND;
         let is_deaf = self.core.is_deaf.load(Ordering::Relaxed);
         let readable = is_deaf || !self.core.inbox.lock().is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
+        events.set(Events::READ_HANG_UP, is_deaf);
         events |= self.core.common.failures();
         events.set(Events::HANG_UP, is_deaf && self.state.lock().is_mute);
         events

@@ -585,7 +585,7 @@ impl Socket for PacketSocket {
 
     fn ready(&self) -> Events {
         let readable = self.core.has_some();
-        let mut events = Events::OUT | Events::WRITE_NORMAL;
+        let mut events = Events::OUT | Events::WRITE_NORMAL | Events::WRITE_BAND;
         events.set(Events::IN | Events::READ_NORMAL, readable);
         events |= self.core.common.failures();
         if self.core.has_lost.load(Ordering::Relaxed) {
