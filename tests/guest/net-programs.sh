@@ -88,7 +88,7 @@ public class Net {
 			channel.bind(new InetSocketAddress(NEAR, 5008)).configureBlocking(false);
 			channel.register(selector, SelectionKey.OP_READ);
 			var hello = ByteBuffer.wrap("hello".getBytes());
-			channel.send(hello, new InetSocketAddress(FAR, 5000));
+			channel.send(hello, new InetSocketAddress(FAR, 5009));
 			System.out.println(selector.select(30000) + " ready");
 			var buffer = ByteBuffer.allocate(100);
 			var from = channel.receive(buffer);
@@ -98,8 +98,10 @@ public class Net {
 }
 END
 javac Net.java
-there socat -u TCP4-LISTEN:5007,reuseaddr OPEN:received,creat,trunc &
+over_there timeout 400 socat -u TCP4-LISTEN:5007,reuseaddr OPEN:received,creat,trunc &
+over_there timeout 400 socat -T 20 UDP4-LISTEN:5009,fork PIPE &
 listens 5007
+await 'over_there ss -Hlun | grep -q :5009'
 timeout 300 crtos run -- java -Xmx64m -Xint Net fetched file >said 2>&1 &
 java=$!
 await 'grep -q listens said' || fail 'Java does not listen'
@@ -110,7 +112,7 @@ listens at /10.9.0.1:5006
 from /10.9.0.2
 to /10.9.0.2:5007
 1 ready
-5 bytes from /10.9.0.2:5000
+5 bytes from /10.9.0.2:5009
 END
 await '[ "$(md5sum <received)" = "$sum" ]' 100 || fail 'Java has sent something else'
 [ "$(md5sum <fetched)" = "$sum" ] || fail 'Java has received something else'
