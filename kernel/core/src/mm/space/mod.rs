@@ -384,25 +384,22 @@ impl AddressSpace {
 
     /// Whether all of a range is mapped.
     pub fn is_mapped(&self, start: UserAddr, length: u64) -> bool {
+        self.consists_of(start, length, |_| true)
+    }
+
+    /// Whether all of a range is mapped, as memory that is private and of no file.
+    pub fn is_anonymous(&self, start: UserAddr, length: u64) -> bool {
+        self.consists_of(start, length, |region| region.attributes.backing.is_none())
+    }
+
+    /// Whether all of a range is mapped, by regions that `are_so`.
+    fn consists_of(&self, start: UserAddr, length: u64, are_so: impl Fn(&Region) -> bool) -> bool {
         let end = start.saturating_add(length);
         let mut at = start;
         while at < end {
             let region = self.layout.lock().regions.find(at);
             match region {
-                Some(region) => at = region.end,
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// Whether all of a range is mapped, as memory that is private and of no file.
-    pub fn is_anonymous(&self, start: UserAddr, length: u64) -> bool {
-        let end = start.saturating_add(length);
-        let mut at = start;
-        while at < end {
-            match self.layout.lock().regions.find(at) {
-                Some(region) if region.attributes.backing.is_none() => at = region.end,
+                Some(region) if are_so(&region) => at = region.end,
                 _ => return false,
             }
         }
