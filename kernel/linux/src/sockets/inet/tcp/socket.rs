@@ -477,11 +477,6 @@ impl Socket for Tcp {
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         let stream = self.stream().ok_or(Errno::ENOTCONN)?;
-        let all = memory.left() as usize;
-        let wanted = match how.waits_for_all {
-            true => all,
-            false => self.least(&stream.connection.lock()).min(all),
-        };
         let mut done = 0;
         while memory.left() > 0 {
             let skip = if how.peeks { done } else { 0 };
@@ -494,13 +489,13 @@ impl Socket for Tcp {
             if count > 0 {
                 continue;
             }
-            if done > 0 && done >= wanted {
+            let is_enough = || done >= self.least(&stream.connection.lock());
+            if done > 0 && !how.waits_for_all && is_enough() {
                 break;
             }
             if done == 0 {
                 self.core.common.check()?;
             }
-            let skip = if how.peeks { done } else { 0 };
             let is_over = {
                 let connection = stream.connection.lock();
                 connection.phase() != Phase::Opening
