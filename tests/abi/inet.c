@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/errqueue.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -262,6 +263,184 @@ CASE(nobody_has_the_port)
 	CHECK(sendto(other, "x", 1, 0, ADDRESS(FAR, CLOSED), LENGTH) == 1);
 	CHECK(!ready(other, POLLIN, NEVER));
 	echoes(other, 10);
+}
+
+/* What was received with MSG_ERRQUEUE, and its data in `got`. */
+struct lost {
+	ssize_t length;
+	struct sockaddr_in6 to;
+	socklen_t to_length;
+	int level;
+	struct {
+		struct sock_extended_err error;
+		struct sockaddr_in6 offender;
+	} said;
+	socklen_t said_length;
+	struct in_pktinfo packet;
+	int lifetime;
+};
+
+static struct lost lost(int fd)
+{
+	char control[500];
+	struct lost lost = { .level = -1 };
+	struct iovec vector = { got, sizeof(got) };
+	struct msghdr message = { &lost.to, sizeof(lost.to), &vector, 1,
+				  control, sizeof(control), 0 };
+
+	lost.length = recvmsg(fd, &message, MSG_ERRQUEUE);
+	CHECK(lost.length >= 0 && message.msg_flags == MSG_ERRQUEUE);
+	lost.to_length = message.msg_namelen;
+	for (struct cmsghdr *at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
+		size_t length = at->cmsg_len - CMSG_LEN(0);
+
+		if (at->cmsg_level == SOL_IP && at->cmsg_type == IP_PKTINFO) {
+			memcpy(&lost.packet, CMSG_DATA(at), sizeof(lost.packet));
+		} else if (at->cmsg_level == SOL_IP && at->cmsg_type == IP_TTL) {
+			memcpy(&lost.lifetime, CMSG_DATA(at), sizeof(lost.lifetime));
+		} else {
+			CHECK(at->cmsg_type == (at->cmsg_level == SOL_IP ? IP_RECVERR : IPV6_RECVERR));
+			CHECK(length <= sizeof(lost.said) && lost.level == -1);
+			memcpy(&lost.said, CMSG_DATA(at), length);
+			lost.said_length = length;
+			lost.level = at->cmsg_level;
+		}
+	}
+	return lost;
+}
+
+static int is_error(struct lost *lost, int error, int origin, int type, int code,
+		    unsigned int info)
+{
+	struct sock_extended_err expected = { error, origin, type, code, 0, info, { 0 } };
+
+	return memcmp(&lost->said.error, &expected, sizeof(expected)) == 0;
+}
+
+static int is_at(const void *address, const char *ip, int port)
+{
+	struct sockaddr_in expected = { .sin_family = AF_INET, .sin_port = htons(port),
+					.sin_addr = { inet_addr(ip) } };
+
+	return memcmp(address, &expected, sizeof(expected)) == 0;
+}
+
+/* A socket that is told what is lost, and how. */
+static int told_of_errors(void)
+{
+	int fd = bound_udp();
+
+	CHECK(get(fd, SOL_IP, IP_RECVERR) == 0);
+	CHECK(set(fd, SOL_IP, IP_RECVERR, 5) == 0 && get(fd, SOL_IP, IP_RECVERR) == 1);
+	CHECK(set(fd, SOL_IP, IP_PKTINFO, 1) == 0 && set(fd, SOL_IP, IP_RECVTTL, 1) == 0);
+	FAILS(EAGAIN, recv(fd, got, 100, MSG_ERRQUEUE));
+	return fd;
+}
+
+/* Sends that where nobody has the port, and waits for the answer. */
+static void send_in_vain(int fd, const char *text)
+{
+	ssize_t length = strlen(text);
+
+	CHECK(sendto(fd, text, length, 0, ADDRESS(FAR, CLOSED), LENGTH) == length);
+	CHECK(ready(fd, POLLIN, PATIENCE) == POLLERR);
+}
+
+CASE(errors_are_told_with_what_is_lost)
+{
+	int fd = told_of_errors();
+	struct lost at;
+
+	send_in_vain(fd, "hello");
+	FAILS(ECONNREFUSED, recv(fd, got, 100, MSG_DONTWAIT));
+	FAILS(EAGAIN, recv(fd, got, 100, MSG_DONTWAIT));
+	CHECK(ready(fd, POLLIN, 0) == POLLERR);
+	at = lost(fd);
+	CHECK(at.length == 5 && memcmp(got, "hello", 5) == 0);
+	CHECK(at.to_length == LENGTH && is_at(&at.to, FAR, CLOSED));
+	CHECK(at.level == SOL_IP && at.said_length == 16 + LENGTH);
+	CHECK(is_error(&at, ECONNREFUSED, SO_EE_ORIGIN_ICMP, 3, 3, 0));
+	CHECK(is_at(&at.said.offender, FAR, 0));
+	CHECK(at.packet.ipi_ifindex == (int)if_nametoindex("near"));
+	CHECK(at.packet.ipi_addr.s_addr == inet_addr(NEAR) && at.packet.ipi_spec_dst.s_addr == 0);
+	CHECK(at.lifetime == 64);
+	FAILS(EAGAIN, recv(fd, got, 100, MSG_ERRQUEUE));
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == 0 && ready(fd, POLLIN, 0) == 0);
+}
+
+CASE(errors_wait_in_their_order)
+{
+	int fd = told_of_errors();
+	struct lost at;
+
+	send_in_vain(fd, "one");
+	FAILS(ECONNREFUSED, sendto(fd, "no", 2, 0, ADDRESS(FAR, CLOSED), LENGTH));
+	send_in_vain(fd, "two");
+	/* The second one is there as well. */
+	while (recv(fd, got, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN)
+		;
+	CHECK(errno == ECONNREFUSED);
+	at = lost(fd);
+	CHECK(at.length == 3 && memcmp(got, "one", 3) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	at = lost(fd);
+	CHECK(at.length == 3 && memcmp(got, "two", 3) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	/* Who does not want them any more has none. */
+	send_in_vain(fd, "three");
+	CHECK(set(fd, SOL_IP, IP_RECVERR, 0) == 0);
+	FAILS(EAGAIN, recv(fd, got, 100, MSG_ERRQUEUE));
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED && ready(fd, POLLIN, 0) == 0);
+	echoes(fd, 10);
+}
+
+CASE(what_is_too_long_is_told_with_how_long_it_may_be)
+{
+	int fd = told_of_errors(), longest;
+	struct lost at;
+
+	CHECK(set(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) == 0);
+	FAILS(EMSGSIZE, sendto(fd, bytes, 20000, 0, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(ready(fd, POLLIN, 0) == POLLERR && get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	at = lost(fd);
+	CHECK(at.length == 0 && at.to_length == LENGTH && is_at(&at.to, FAR, 0));
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	longest = get(fd, SOL_IP, IP_MTU);
+	CHECK(is_error(&at, EMSGSIZE, SO_EE_ORIGIN_LOCAL, 0, 0, longest));
+	CHECK(at.level == SOL_IP && at.said_length == 16 + LENGTH);
+	CHECK(at.said.offender.sin6_family == 0);
+	CHECK(at.packet.ipi_ifindex == 0 && at.lifetime == 0);
+	FAILS(EMSGSIZE, send(fd, bytes, longest - 27, 0));
+	at = lost(fd);
+	CHECK(at.length == 0 && is_at(&at.to, FAR, ECHO));
+	CHECK(is_error(&at, EMSGSIZE, SO_EE_ORIGIN_LOCAL, 0, 0, longest));
+	/* Longer than any datagram, also of who has them cut; longer than can be said. */
+	FAILS(EMSGSIZE, send(fd, bytes, 65536, 0));
+	FAILS(EAGAIN, recv(fd, got, 100, MSG_ERRQUEUE));
+	CHECK(set(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT) == 0);
+	FAILS(EMSGSIZE, send(fd, bytes, 65508, 0));
+	at = lost(fd);
+	CHECK(is_error(&at, EMSGSIZE, SO_EE_ORIGIN_LOCAL, 0, 0, longest));
+	CHECK(send(fd, bytes, longest - 28, 0) == longest - 28);
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == longest - 28);
+}
+
+CASE(nobody_has_the_address)
+{
+	int fd = told_of_errors(), other = udp();
+	struct lost at;
+
+	CHECK(connect(other, ADDRESS(NOBODY, ECHO), LENGTH) == 0 && send(other, "x", 1, 0) == 1);
+	CHECK(sendto(fd, "hello", 5, 0, ADDRESS(NOBODY, ECHO), LENGTH) == 5);
+	CHECK(ready(fd, POLLIN, PATIENCE) == POLLERR);
+	at = lost(fd);
+	CHECK(at.length == 5 && memcmp(got, "hello", 5) == 0 && is_at(&at.to, NOBODY, ECHO));
+	CHECK(is_error(&at, EHOSTUNREACH, SO_EE_ORIGIN_ICMP, 3, 1, 0));
+	CHECK(is_at(&at.said.offender, NEAR, 0) && at.packet.ipi_addr.s_addr == inet_addr(NEAR));
+	CHECK(at.packet.ipi_ifindex == 1 && at.lifetime == 64);
+	/* Who has not asked is not told, although it talks to that address alone. */
+	CHECK(!ready(other, POLLIN, NEVER) && get(other, SOL_SOCKET, SO_ERROR) == 0);
 }
 
 CASE(a_look_at_what_waits)
@@ -872,6 +1051,24 @@ CASE(datagrams_of_a_socket_of_ipv6)
 	only = socket(AF_INET6, SOCK_DGRAM, 0);
 	CHECK(set(only, IPPROTO_IPV6, IPV6_V6ONLY, 1) == 0);
 	FAILS(EINVAL, bind(only, MAPPED(NEAR, 0), LONG));
+}
+
+CASE(errors_of_sockets_of_ipv6)
+{
+	int fd = socket(AF_INET6, SOCK_DGRAM, 0), port;
+	struct lost at;
+
+	CHECK(bind(fd, MAPPED(NEAR, 0), LONG) == 0);
+	CHECK(set(fd, SOL_IPV6, IPV6_RECVERR, 7) == 0 && get(fd, SOL_IPV6, IPV6_RECVERR) == 1);
+	CHECK(set(fd, SOL_IPV6, IPV6_RECVERR, 0) == 0 && get(fd, SOL_IPV6, IPV6_RECVERR) == 0);
+	CHECK(set(fd, SOL_IP, IP_RECVERR, 1) == 0 && get(fd, SOL_IP, IP_RECVERR) == 1);
+	CHECK(sendto(fd, "hello", 5, 0, MAPPED(FAR, CLOSED), LONG) == 5);
+	CHECK(ready(fd, POLLIN, PATIENCE) == POLLERR);
+	at = lost(fd);
+	CHECK(at.length == 5 && is_mapped(&at.to, at.to_length, FAR, &port) && port == CLOSED);
+	CHECK(is_error(&at, ECONNREFUSED, SO_EE_ORIGIN_ICMP, 3, 3, 0));
+	CHECK(at.level == SOL_IPV6);
+	CHECK(is_mapped(&at.said.offender, at.said_length - 16, FAR, &port) && port == 0);
 }
 
 CASE(connections_of_sockets_of_ipv6)

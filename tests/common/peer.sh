@@ -10,6 +10,8 @@ peer() {
 	ip -n peer address add 10.9.0.2/24 dev far && ip -n peer link set far up || return 1
 	# What comes for a group from no known network.
 	ip -n peer route add 224.0.0.0/4 dev far
+	# Each datagram that nobody wants is answered, not some in a second.
+	over_there sysctl -qw net.ipv4.icmp_ratelimit=0 || return 1
 	await '[ "$(ip netns exec peer cat /sys/class/net/far/carrier)" = 1 ]'
 }
 

@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's programs that use UDP and TCP do over an interface of the realm what they do over one of
-# Linux: socat, nc, iperf3, Python, curl, Java. Each is a client in the realm, and a server there.
+# Linux: socat, nc, traceroute, tracepath, iperf3, Python, curl, Java. Each is a client in the
+# realm, and those that serve are servers there.
 # kernels: 6.12
 # realm: no
 # devices: yes
-# packages: socat,iperf3,curl,netcat-openbsd,python3-minimal,openjdk-17-jdk-headless
+# packages: socat,iperf3,curl,netcat-openbsd,traceroute,iputils-tracepath,python3-minimal
+# packages: openjdk-17-jdk-headless
 # uses: net peer
 # timeout: 900
 # tier: full
@@ -33,6 +35,13 @@ for _ in {1..50}; do
 	sleep 0.2
 done
 grep -q packet got || fail 'socat, UDP, from Linux'
+
+# What has not arrived, and what is too long, is told.
+here traceroute -n -q 1 10.9.0.2 >route
+here tracepath -n 10.9.0.2 >path
+[ "$(sed 1d route | cut -c 1-13)" = ' 1  10.9.0.2 ' ] || fail "traceroute: $(cat route)"
+grep -q '1: *10.9.0.2 .*reached' path && grep -q 'Resume: pmtu 1500 hops 1 back 1' path ||
+	fail "tracepath: $(cat path)"
 
 # TCP: the realm connects.
 there socat -u TCP4-LISTEN:5002,reuseaddr OPEN:received,creat,trunc &

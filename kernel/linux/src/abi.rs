@@ -40,6 +40,7 @@ impl Errno {
         EEXIST,
         EFAULT,
         EFBIG,
+        EHOSTDOWN,
         EHOSTUNREACH,
         EINPROGRESS,
         EINTR,
@@ -58,6 +59,7 @@ impl Errno {
         ENXIO,
         ENOENT,
         ENOMEM,
+        ENONET,
         ENOSPC,
         ENOSYS,
         ENOTDIR,
@@ -67,6 +69,7 @@ impl Errno {
         EOVERFLOW,
         EPERM,
         EPIPE,
+        EPROTO,
         ERANGE,
         EREMOTE,
         ESPIPE,
@@ -85,6 +88,11 @@ impl Errno {
     pub const RESTART_ALWAYS: Self = Self(513);
     /// The shadow is gone: the process ends before the program could see this.
     pub const GONE: Self = Self(511);
+
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
 
     /// As a system call returns it.
     pub const fn value(self) -> u64 {

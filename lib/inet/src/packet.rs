@@ -244,21 +244,44 @@ pub fn fill_segment(segment: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr)
     }
 }
 
-/// Why a packet did not reach its destination.
+/// What a message of ICMP tells of a packet that did not reach its destination (RFC 792).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unreachable {
-    /// Nobody has that port.
-    Port,
-    /// The station does not know the protocol.
-    Protocol,
-    /// There is no such station, or no way to it.
-    Host,
-    /// There is no way to its network.
-    Network,
-    /// Somebody does not permit it.
-    Prohibited,
-    /// It is too long for the way, and must not be cut.
-    TooLong,
+pub struct Unreachable {
+    /// The type of the message: [`Self::DESTINATION`], [`Self::TIME`] or [`Self::PARAMETER`].
+    pub kind: u8,
+    /// Its code.
+    pub code: u8,
+    /// Of a packet that is too long, the most bytes of one that is not; of one with an unsound
+    /// header, where that is.
+    pub info: u32,
+}
+
+impl Unreachable {
+    /// There is no way to where it was sent.
+    pub const DESTINATION: u8 = 3;
+    /// It was under way for too long.
+    pub const TIME: u8 = 11;
+    /// Its header is not sound.
+    pub const PARAMETER: u8 = 12;
+    /// Codes of [`Self::DESTINATION`]: nobody has that port; it must not be cut.
+    pub const PORT: u8 = 3;
+    /// See [`Self::PORT`].
+    pub const TOO_LONG: u8 = 4;
+    /// There is no such station.
+    pub const HOST: Self = Self { kind: Self::DESTINATION, code: 1, info: 0 };
+}
+
+/// The beginning of a packet that was sent from here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Returned<'a> {
+    /// Its protocol: UDP or TCP.
+    pub protocol: Protocol,
+    /// Its source.
+    pub source: (Ipv4Addr, u16),
+    /// Its destination.
+    pub destination: (Ipv4Addr, u16),
+    /// The beginning of what is behind the first eight bytes in it: of a datagram, its data.
+    pub data: &'a [u8],
 }
 
 /// What a message of ICMP is to who gets it.
@@ -274,16 +297,7 @@ pub enum Icmp<'a> {
         data: &'a [u8],
     },
     /// A packet of this station did not arrive.
-    Unreachable {
-        /// Why.
-        why: Unreachable,
-        /// Its protocol.
-        protocol: Protocol,
-        /// Its source.
-        source: (Ipv4Addr, u16),
-        /// Its destination.
-        destination: (Ipv4Addr, u16),
-    },
+    Unreachable(Unreachable, Returned<'a>),
 }
 
 /// Takes a message of ICMP apart.
@@ -292,32 +306,35 @@ pub fn parse_icmp(payload: &[u8]) -> Option<Icmp<'_>> {
     if !packet.verify_checksum() {
         return None;
     }
-    match (packet.msg_type(), packet.msg_code()) {
-        (Icmpv4Message::EchoRequest, _) => Some(Icmp::Echo {
-            ident: packet.echo_ident(),
-            sequence: packet.echo_seq_no(),
-            data: packet.data(),
-        }),
-        (Icmpv4Message::DstUnreachable, code) => {
-            let why = match code {
-                0 | 5 | 6 | 11 => Unreachable::Network,
-                2 => Unreachable::Protocol,
-                3 => Unreachable::Port,
-                4 => Unreachable::TooLong,
-                9 | 10 | 13 => Unreachable::Prohibited,
-                _ => Unreachable::Host,
-            };
-            returned(why, packet.data())
+    let (kind, code) = (u8::from(packet.msg_type()), packet.msg_code());
+    // What the type and the code say more about.
+    let more = payload.get(4..8)?;
+    let info = match (kind, code) {
+        _ if packet.msg_type() == Icmpv4Message::EchoRequest => {
+            return Some(Icmp::Echo {
+                ident: packet.echo_ident(),
+                sequence: packet.echo_seq_no(),
+                data: packet.data(),
+            });
         }
-        _ => None,
-    }
+        (Unreachable::DESTINATION, Unreachable::TOO_LONG) => {
+            u16::from_be_bytes([more[2], more[3]]).into()
+        }
+        (Unreachable::PARAMETER, _) => more[0].into(),
+        (Unreachable::DESTINATION | Unreachable::TIME, _) => 0,
+        _ => return None,
+    };
+    let why = Unreachable { kind, code, info };
+    Some(Icmp::Unreachable(why, returned(payload.get(8..)?)?))
 }
 
 /// Looks at the beginning of a packet that was sent from here.
-pub fn returned(why: Unreachable, bytes: &[u8]) -> Option<Icmp<'static>> {
+pub fn returned(bytes: &[u8]) -> Option<Returned<'_>> {
+    /// Bytes of it that have to be there, behind its header.
+    const LEAST: usize = 8;
     let header = bytes.first_chunk::<IP>()?;
     let length = usize::from(header[0] & 15) * 4;
-    let ports = bytes.get(length.max(IP)..)?.first_chunk::<4>()?;
+    let (ports, data) = bytes.get(length.max(IP)..)?.split_first_chunk::<LEAST>()?;
     let protocol = match header[9] {
         17 => Protocol::Udp,
         6 => Protocol::Tcp,
@@ -326,12 +343,8 @@ pub fn returned(why: Unreachable, bytes: &[u8]) -> Option<Icmp<'static>> {
     let address =
         |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
     let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
-    Some(Icmp::Unreachable {
-        why,
-        protocol,
-        source: (address(12), port(0)),
-        destination: (address(16), port(2)),
-    })
+    let (source, destination) = ((address(12), port(0)), (address(16), port(2)));
+    Some(Returned { protocol, source, destination, data })
 }
 
 /// What the header of a packet says that is made here.
@@ -601,11 +614,37 @@ mod tests {
         let mut answer = [0; LONGEST];
         let length = write_port_unreachable(&mut answer, &packet).unwrap();
         let icmp = parse_icmp(&answer[ETHERNET + IP..ETHERNET + IP + length]).unwrap();
-        let Icmp::Unreachable { why, protocol, source, destination } = icmp else {
-            panic!("{icmp:?}")
+        let why = Unreachable { kind: 3, code: Unreachable::PORT, info: 0 };
+        let (source, destination) = ((HERE, 5), (THERE, 6));
+        let packet = Returned { protocol: Protocol::Udp, source, destination, data: b"hello" };
+        assert_eq!(icmp, Icmp::Unreachable(why, packet));
+    }
+
+    #[test]
+    fn what_is_told_of_a_packet_on_its_way() {
+        let sent = udp(b"hello");
+        let message = |kind, code, more: [u8; 4]| {
+            let mut bytes = [&[kind, code, 0, 0][..], &more, &sent[ETHERNET..]].concat();
+            let sum = !checksum::data(&bytes);
+            bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+            match parse_icmp(&bytes) {
+                Some(Icmp::Unreachable(why, packet)) => {
+                    assert_eq!((packet.destination, packet.data), ((THERE, 6), &b"hello"[..]));
+                    Some((why.kind, why.code, why.info))
+                }
+                other => {
+                    assert_eq!(other, None);
+                    None
+                }
+            }
         };
-        assert_eq!((why, protocol), (Unreachable::Port, Protocol::Udp));
-        assert_eq!((source, destination), ((HERE, 5), (THERE, 6)));
+        assert_eq!(message(3, 4, [9, 9, 5, 0]), Some((3, 4, 1280)));
+        assert_eq!(message(3, 13, [9, 9, 5, 0]), Some((3, 13, 0)));
+        assert_eq!(message(11, 0, [1, 2, 3, 4]), Some((11, 0, 0)));
+        assert_eq!(message(12, 0, [7, 2, 3, 4]), Some((12, 0, 7)));
+        // Source quench and a redirect say nothing of that kind.
+        assert_eq!(message(4, 0, [0; 4]), None);
+        assert_eq!(message(5, 1, [0; 4]), None);
     }
 
     #[test]

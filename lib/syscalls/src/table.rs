@@ -116,7 +116,7 @@ pub const TABLE: &[Row] = &[
         "recvmsg",
         Dual(Receive),
         WAITS | RESTARTS | FD | POINTERS,
-        "MSG_ERRQUEUE has reports of when frames were sent (SO_TIMESTAMPING)",
+        "MSG_ERRQUEUE has reports of when frames were sent (SO_TIMESTAMPING), and of UDP what did not arrive (IP_RECVERR)",
     ),
     row(48, "shutdown", Dual(Shutdown), FD, ""),
     row(49, "bind", Dual(Bind), FD | POINTERS, ""),

@@ -7,18 +7,22 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_channel::Operation;
 use crtos_core::time::{self, Clock, Nanos};
-use crtos_nic::stamping::{self, Report, Stamping};
+use crtos_nic::stamping::{self, Stamping};
 use linux_raw_sys::{general as linux, net};
 
 use crate::{
     abi::{Errno, SysResult, linux_result},
     files::{
         Events, Memory,
-        socket::{Foreign, Received, SendControl, Told},
+        socket::{Foreign, SendControl, Told},
     },
     memory::{timespec::SECOND, user},
     remote,
-    sockets::{net::interface::Stamp, stamps::Stamps},
+    sockets::{
+        error_queue::{Entry, ErrorQueue, Taken},
+        net::interface::Stamp,
+        stamps::Stamps,
+    },
 };
 
 /// Most bytes of a buffer that a program without CAP_NET_ADMIN gets: Linux's preset of
@@ -54,6 +58,8 @@ pub struct Common {
     simple_stamps: AtomicU32,
     /// SO_TIMESTAMPING.
     pub stamping: Stamps,
+    /// What is received with MSG_ERRQUEUE.
+    pub errors: ErrorQueue,
     tells_lost: AtomicBool,
     /// When the last message came that was received, if no control message told that; 0 for none.
     last_stamp: AtomicU64,
@@ -90,6 +96,7 @@ impl Common {
             send_timeout: AtomicU64::new(0),
             simple_stamps: AtomicU32::new(0),
             stamping: Stamps::new(),
+            errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(false),
             last_stamp: AtomicU64::new(0),
             priority: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_PRIORITY)?),
@@ -126,6 +133,7 @@ impl Common {
             send_timeout: copy_long(&self.send_timeout),
             simple_stamps: copy(&self.simple_stamps),
             stamping: self.stamping.of_connection(),
+            errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(self.tells_lost.load(Ordering::Relaxed)),
             last_stamp: AtomicU64::new(0),
             priority: copy(&self.priority),
@@ -164,7 +172,7 @@ impl Common {
 
     /// The next call tells that error.
     pub fn fail(&self, error: Errno) {
-        self.error.store((error.value() as i64).unsigned_abs() as u32, Ordering::Relaxed);
+        self.error.store(error.number(), Ordering::Relaxed);
     }
 
     /// Whether an error waits to be told.
@@ -208,25 +216,36 @@ impl Common {
             || self.stamping.asked().has(stamping::RX_SOFTWARE)
     }
 
-    /// Receives the first report of what was sent, as [`Stamps::receive`] says.
+    /// Receives what was told first, as [`ErrorQueue::receive`] says, with when that was.
     pub fn receive_report<'a>(
         &self,
         memory: &mut Memory,
         buffer: &'a mut [u8],
-    ) -> Result<(Received, Report, &'a [u8]), Errno> {
-        let (mut received, report, frame) = self.stamping.receive(memory, buffer)?;
+    ) -> Result<Taken<'a>, Errno> {
+        let mut taken = self.errors.receive(memory, buffer)?;
+        if let Some(error) = taken.error {
+            self.error.store(error.map_or(0, Errno::number), Ordering::Relaxed);
+        }
+        let mut software = None;
+        if let Entry::Sent(report) = &taken.entry {
+            software = report.stamps.software.map(Nanos);
+            let stamps = self.stamping.asked().sent(report.stamps);
+            taken.received.told.stamps = stamps.map(|stamps| (stamps, self.stamping.name()));
+        }
         let simple = self.simple_stamps.load(Ordering::Relaxed);
         if simple != 0 {
-            let stamp = report.stamps.software.map(Nanos);
-            let stamp = stamp.unwrap_or_else(|| time::linux(Clock::Realtime));
-            received.told.stamp = Some((stamp, simple));
+            let stamp = software.unwrap_or_else(|| time::linux(Clock::Realtime));
+            taken.received.told.stamp = Some((stamp, simple));
         }
-        Ok((received, report, frame))
+        Ok(taken)
     }
 
     /// Sees to it that there is memory for the reports that are asked for. May sleep.
     pub fn prepare_reports(&self) -> Result<(), Errno> {
-        self.stamping.prepare(self.stamping.asked(), self.receive_buffer())
+        match self.stamping.asked().reports() {
+            true => self.errors.prepare(self.receive_buffer()),
+            false => Ok(()),
+        }
     }
 
     /// What is asked for of a message that is to be sent. May sleep where it asks for reports
@@ -234,17 +253,16 @@ impl Common {
     pub fn stamping_of(&self, control: &SendControl) -> Result<Stamping, Errno> {
         let stamping = self.stamping.of_message(control)?;
         if control.reports.is_some() && stamping.reports() {
-            self.stamping.prepare(stamping, self.receive_buffer())?;
+            self.errors.prepare(self.receive_buffer())?;
         }
         Ok(stamping)
     }
 
     /// The events that what waits to be told makes.
     pub fn failures(&self) -> Events {
-        let has_reports = self.stamping.has_reports();
         let mut events = Events::empty();
-        events.set(Events::ERROR, self.has_failed() || has_reports);
-        events.set(Events::PRIORITY, events.contains(Events::ERROR) && self.stamping.is_urgent());
+        events.set(Events::ERROR, self.has_failed() || !self.errors.is_empty());
+        events.set(Events::PRIORITY, events.contains(Events::ERROR) && self.errors.is_urgent());
         events
     }
 
@@ -274,7 +292,7 @@ impl Common {
             net::SO_SNDBUF => self.send_buffer(),
             net::SO_ERROR => self.error.swap(0, Ordering::Relaxed),
             net::SO_RXQ_OVFL => self.tells_lost.load(Ordering::Relaxed).into(),
-            net::SO_SELECT_ERR_QUEUE => self.stamping.is_urgent().into(),
+            net::SO_SELECT_ERR_QUEUE => self.errors.is_urgent().into(),
             net::SO_ACCEPTCONN
             | net::SO_DEBUG
             | net::SO_REUSEADDR
@@ -330,7 +348,7 @@ impl Common {
             net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW => {
                 self.stamping.set(name, number)?;
             }
-            net::SO_SELECT_ERR_QUEUE => self.stamping.set_urgent(number != 0),
+            net::SO_SELECT_ERR_QUEUE => self.errors.set_urgent(number != 0),
             _ if STAMPS.contains(&name) => {
                 let name = if number != 0 { name } else { 0 };
                 self.simple_stamps.store(name, Ordering::Relaxed);

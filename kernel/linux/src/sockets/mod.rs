@@ -7,6 +7,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
+//! | [`error_queue`] | what is received with MSG_ERRQUEUE |
 //! | [`can`] | CAN |
 //! | [`ifreq`] | what an ioctl asks of a network interface |
 //! | [`inet`] | UDP and TCP |
@@ -16,6 +17,7 @@
 
 pub mod can;
 pub mod common;
+pub mod error_queue;
 mod ifreq;
 pub mod inet;
 pub mod net;

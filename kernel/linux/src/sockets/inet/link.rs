@@ -22,7 +22,10 @@ use crtos_inet::{
 use super::{clock, stack};
 use crate::{
     abi::Errno,
-    sockets::net::interface::{self, Asked, Interface, Reception, Stamp},
+    sockets::{
+        error_queue::Message,
+        net::interface::{self, Asked, Interface, Reception, Stamp},
+    },
 };
 
 /// An address of an interface.
@@ -337,13 +340,32 @@ impl Link {
         }
     }
 
-    /// There is no station with an address: who has sent to it is told.
+    /// There is no station with an address: who has sent to it is told, as by a message that Linux
+    /// sends itself.
     fn give_up(&self, address: Ipv4Addr) {
-        let mut told = Vec::new();
+        /// What it has of the packet.
+        const MOST: usize = 548;
+        /// The number of the interface by which Linux sends to itself, and the precedence of what
+        /// it says about networks.
+        const LOOPBACK: u32 = 1;
+        const NETWORK_CONTROL: u8 = 0xc0;
+        let mut lost = Vec::new();
         self.neighbors.lock().release(address, |frame, _| {
-            told.extend(packet::returned(packet::Unreachable::Host, &frame[ETHERNET..]));
+            let packet = &frame[ETHERNET..];
+            lost.push(packet[..packet.len().min(MOST)].to_vec());
         });
-        told.iter().for_each(stack::report);
+        for packet in &lost {
+            let Some(returned) = packet::returned(packet) else { continue };
+            let message = Message {
+                why: packet::Unreachable::HOST,
+                from: returned.source.0,
+                to: returned.source.0,
+                interface: LOOPBACK,
+                lifetime: packet::LIFETIME,
+                service: NETWORK_CONTROL,
+            };
+            stack::report(self, message, &returned);
+        }
     }
 
     /// Whether a packet that nobody wanted may be answered: a flood is not.

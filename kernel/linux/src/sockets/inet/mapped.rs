@@ -98,12 +98,13 @@ const fn kept(name: u32, least: i32, most: i32, preset: i32) -> Kept {
 }
 
 /// All of these.
-const KEPT: [Kept; 5] = [
+const KEPT: [Kept; 6] = [
     kept(net::IPV6_UNICAST_HOPS, -1, 255, 64),
     kept(net::IPV6_MULTICAST_HOPS, -1, 255, 1),
     kept(net::IPV6_MULTICAST_LOOP, 0, 1, 1),
     kept(net::IPV6_TCLASS, -1, 255, 0),
     kept(net::IPV6_MTU_DISCOVER, 0, 5, 1),
+    kept(net::IPV6_RECVERR, 0, 1, 1),
 ];
 
 /// A socket of IPv4 that its program knows by addresses of IPv6.
@@ -192,6 +193,7 @@ impl Socket for Mapped {
         /// Bytes of a `struct sock_extended_err`, which an address follows.
         const ERROR: usize = 16;
         let mut received = self.socket.receive_report(memory)?;
+        received.from = v6(&received.from);
         if let Some(more) = received.told.more {
             let (error, from) = more.bytes().split_at(ERROR.min(more.bytes().len()));
             let mut told = [0; MORE];
@@ -207,7 +209,7 @@ impl Socket for Mapped {
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         let value = match (level, name) {
-            (net::SOL_IPV6, net::IPV6_V6ONLY | net::IPV6_RECVERR) => 0,
+            (net::SOL_IPV6, net::IPV6_V6ONLY) => 0,
             (net::SOL_IPV6, _) => self.values[Self::place(name)?].load(Ordering::Relaxed),
             _ => return self.socket.option(level, name),
         };
@@ -225,6 +227,7 @@ impl Socket for Mapped {
         }
         let at = Self::place(name)?;
         let kept = &KEPT[at];
+        let value = if name == net::IPV6_RECVERR { (value != 0).into() } else { value };
         if !(kept.least..=kept.most).contains(&value) {
             return Err(Errno::EINVAL);
         }

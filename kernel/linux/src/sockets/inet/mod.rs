@@ -10,6 +10,7 @@
 //! | [`udp`] | sockets of UDP |
 //! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
 //! | [`mapped`] | sockets of IPv6 at addresses of IPv4 |
+//! | [`icmp`] | what ICMP says of a packet that did not arrive |
 //! | [`clock`] | the thread that does what is due at a time |
 //!
 //! What is to be done with a packet is in [`crtos_inet`]. A thread of the interface's driver brings
@@ -20,6 +21,7 @@
 //! 0041](../../../../../docs/decisions/0041-udp-and-tcp-by-sockets.md)).
 
 mod clock;
+mod icmp;
 mod link;
 mod mapped;
 mod options;
@@ -32,7 +34,6 @@ use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use crtos_abi::UserAddr;
-use crtos_inet::packet::Unreachable;
 use linux_raw_sys::net;
 
 use crate::{
@@ -114,17 +115,6 @@ fn address_of(address: SocketAddrV4) -> Address {
     bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
     bytes[4..8].copy_from_slice(&address.ip().octets());
     Address::new(&bytes)
-}
-
-/// What a socket is told of a packet that did not arrive.
-fn errno_of(why: Unreachable) -> Errno {
-    match why {
-        Unreachable::Port => Errno::ECONNREFUSED,
-        Unreachable::Protocol => Errno::ENOPROTOOPT,
-        Unreachable::Host | Unreachable::Prohibited => Errno::EHOSTUNREACH,
-        Unreachable::Network => Errno::ENETUNREACH,
-        Unreachable::TooLong => Errno::EMSGSIZE,
-    }
 }
 
 /// What both kinds of sockets answer to an ioctl.

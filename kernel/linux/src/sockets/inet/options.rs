@@ -34,7 +34,7 @@ const SOCKET: u32 = net::SOL_SOCKET;
 const IP: u32 = net::SOL_IP;
 
 /// All of these.
-const ALL: [Kept; 16] = [
+const ALL: [Kept; 17] = [
     kept(SOCKET, net::SO_REUSEADDR, 1, 0),
     kept(SOCKET, net::SO_REUSEPORT, 1, 0),
     kept(SOCKET, net::SO_BROADCAST, 1, 0),
@@ -47,6 +47,7 @@ const ALL: [Kept; 16] = [
     kept(IP, net::IP_PKTINFO, 1, 0),
     kept(IP, net::IP_RECVTTL, 1, 0),
     kept(IP, net::IP_RECVTOS, 1, 0),
+    kept(IP, net::IP_RECVERR, 1, 0),
     kept(IP, net::IP_MTU_DISCOVER, 5, 1),
     kept(IP, net::IP_MULTICAST_TTL, 255, 1),
     kept(IP, net::IP_MULTICAST_LOOP, 1, 1),
@@ -231,7 +232,7 @@ impl Options {
                 let address = address.map_or(Ipv4Addr::UNSPECIFIED, |own| own.address);
                 return Some(address.octets().to_vec());
             }
-            (IP, net::IP_RECVERR | net::IP_FREEBIND) => 0,
+            (IP, net::IP_FREEBIND) => 0,
             _ => self.values[place(level, name)?].load(Ordering::Relaxed),
         };
         Some(value.to_ne_bytes().to_vec())

@@ -7,18 +7,20 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use crtos_core::time;
 use crtos_inet::{
     inbox::About,
-    packet::{self, ETHERNET, Frame, IP, Icmp, Packet, Protocol, USUAL},
+    packet::{self, ETHERNET, Frame, IP, Icmp, Packet, Protocol, Returned, USUAL},
     ports::Way,
 };
 
 use super::{
-    errno_of,
     link::{self, Link},
     tcp, udp,
 };
-use crate::sockets::net::{
-    buffer::with_buffer,
-    interface::{Interface, News, Stack as StackOf, Stamp},
+use crate::sockets::{
+    error_queue::Message,
+    net::{
+        buffer::with_buffer,
+        interface::{Interface, News, Stack as StackOf, Stamp},
+    },
 };
 
 /// The stack, as interfaces know it.
@@ -139,19 +141,33 @@ fn deliver_icmp(link: &Link, packet: &Packet) {
                 Ok(())
             });
         }
-        Some(told) => report(&told),
+        Some(Icmp::Unreachable(why, returned)) => {
+            let message = Message {
+                why,
+                from: packet.source,
+                to: packet.destination,
+                interface: link.interface.index(),
+                lifetime: packet.lifetime,
+                service: packet.service,
+            };
+            report(link, message, &returned);
+        }
         None => {}
     }
 }
 
-/// A packet that was sent from here did not arrive. Thread context; nothing is locked.
-pub fn report(told: &Icmp) {
-    let Icmp::Unreachable { why, protocol, source, destination } = *told else { return };
-    let local = SocketAddrV4::new(source.0, source.1);
-    let remote = SocketAddrV4::new(destination.0, destination.1);
-    match protocol {
-        Protocol::Udp => udp::report(local, remote, errno_of(why)),
-        Protocol::Tcp => tcp::report(local, remote, errno_of(why)),
+/// A packet that was sent from here by `link` did not arrive, as a message says. Thread context;
+/// nothing is locked.
+pub fn report(link: &Link, message: Message, returned: &Returned) {
+    let (source, destination) = (returned.source, returned.destination);
+    let way = Way {
+        local: SocketAddrV4::new(source.0, source.1),
+        remote: SocketAddrV4::new(destination.0, destination.1),
+        interface: link.interface.index(),
+    };
+    match returned.protocol {
+        Protocol::Udp => udp::report(&way, message, returned.data),
+        Protocol::Tcp => tcp::report(&way, &message),
         _ => {}
     }
 }

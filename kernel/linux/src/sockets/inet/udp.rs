@@ -26,6 +26,7 @@ use linux_raw_sys::{ioctl, net};
 
 use super::{
     address_of,
+    icmp::meaning,
     link::{self, Link},
     options::{self, Options},
     port, socket_address, stack,
@@ -40,11 +41,11 @@ use crate::{
     signal,
     sockets::{
         common::Common,
+        error_queue::{Cause, Entry, Loss, Message, Taken},
         net::{
             buffer::with_buffer,
             interface::{Asked, Reporter, Stamp},
         },
-        stamps,
     },
 };
 
@@ -122,14 +123,23 @@ pub fn deliver(way: &Way, about: About, data: &[u8], is_for_one: bool) -> bool {
     true
 }
 
-/// A datagram did not arrive: who has sent it is told, if it talks to one other alone.
-pub fn report(local: SocketAddrV4, remote: SocketAddrV4, error: Errno) {
-    let found = PORTS.lock().find(&Way { local, remote, interface: 0 }, 0);
-    if let Some(found) = found
-        && PORTS.lock().has_connection(local, remote)
-    {
-        found.0.fail(error);
+/// A datagram did not arrive, of whose data that is the beginning: who has sent it is told, if it
+/// has asked for that, or talks to one other alone. Thread context.
+pub fn report(way: &Way, message: Message, data: &[u8]) {
+    let (error, is_hard) = meaning(&message.why);
+    let Some(found) = PORTS.lock().find(way, 0) else { return };
+    let core = &found.0;
+    let may_be_cut = core.options.ip(net::IP_MTU_DISCOVER) == net::IP_PMTUDISC_DONT;
+    if error == Errno::EMSGSIZE && may_be_cut {
+        return;
     }
+    if core.tells_errors() {
+        let loss = Loss { error, to: way.remote, cause: Cause::Icmp(message) };
+        core.common.errors.push(Entry::Lost(loss), data);
+    } else if !is_hard || !PORTS.lock().has_connection(way.local, way.remote) {
+        return;
+    }
+    core.fail(error);
 }
 
 /// What has to do with that interface alone is told that it is gone.
@@ -144,7 +154,7 @@ pub fn interface_is_gone(index: u32) {
 
 impl Reporter for Core {
     fn report(&self, report: &Report, frame: &[u8]) {
-        self.common.stamping.push(report, frame);
+        self.common.errors.push(Entry::Sent(*report), frame);
         self.watchers.notify(Events::ERROR | Events::PRIORITY);
     }
 }
@@ -164,6 +174,19 @@ impl Core {
         self.inbox.lock().put(datagram);
         self.readers.wake(1);
         self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    /// Whether the program wants to know what did not arrive.
+    fn tells_errors(&self) -> bool {
+        self.options.ip(net::IP_RECVERR) != 0
+    }
+
+    /// Sees to it that there is memory for all that is to be told. May sleep.
+    fn prepare_errors(&self) -> Result<(), Errno> {
+        match self.tells_errors() {
+            true => self.common.errors.prepare(self.common.receive_buffer()),
+            false => self.common.prepare_reports(),
+        }
     }
 
     fn fail(&self, error: Errno) {
@@ -193,7 +216,6 @@ impl Udp {
     /// port if it is not 0.
     pub fn of(foreign: &Foreign, domain: u32, port: u16) -> Result<Self, Errno> {
         let common = Common::of(foreign, domain)?;
-        common.prepare_reports()?;
         let mut groups = Vec::new();
         groups.try_reserve_exact(MOST_GROUPS).map_err(|_| Errno::ENOMEM)?;
         let core = Arc::new(Core {
@@ -207,6 +229,7 @@ impl Udp {
             groups: SpinLock::new(groups),
             is_deaf: AtomicBool::new(false),
         });
+        core.prepare_errors()?;
         let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
         let state = State {
             binding: Binding::new(nowhere),
@@ -410,6 +433,18 @@ impl Udp {
         }
     }
 
+    /// A datagram for that station is longer than a packet may be: who asked is told how long that
+    /// is.
+    fn refuse(&self, to: Ipv4Addr, most: u32) {
+        if self.core.tells_errors() {
+            let port = self.state.lock().binding.remote.map_or(0, |remote| remote.port());
+            let (to, cause) = (SocketAddrV4::new(to, port), Cause::TooLong(most));
+            let loss = Loss { error: Errno::EMSGSIZE, to, cause };
+            self.core.common.errors.push(Entry::Lost(loss), &[]);
+            self.core.watchers.notify(Events::ERROR);
+        }
+    }
+
     /// Sends a datagram in fragments. It lies in memory of the kernel meanwhile.
     fn send_fragments(
         &self,
@@ -464,6 +499,21 @@ impl Udp {
         told.packet = (options.ip(net::IP_PKTINFO) != 0).then_some(packet);
         told.lifetime = (options.ip(net::IP_RECVTTL) != 0).then_some(about.lifetime);
         told.service = (options.ip(net::IP_RECVTOS) != 0).then_some(about.service);
+    }
+
+    /// What control messages tell of a frame that was sent, if that was asked for, and from where.
+    fn about_sent(&self, report: &Report, frame: &[u8]) -> Option<(About, Ipv4Addr)> {
+        let is_told = self.core.common.stamping.asked().has(OPT_CMSG) && report.interface != 0;
+        let packet = frame.get(ETHERNET..).filter(|_| is_told).and_then(packet::parse_packet)?;
+        let about = About {
+            source: (packet.source, 0),
+            destination: packet.destination,
+            interface: report.interface,
+            lifetime: packet.lifetime,
+            service: packet.service,
+            ..About::default()
+        };
+        Some((about, packet.source))
     }
 
     /// Copies a datagram to the program.
@@ -539,6 +589,21 @@ impl Udp {
         }
         Ok(())
     }
+}
+
+/// What control messages tell of the message of ICMP that says that something is lost. Linux does
+/// not know there which address of its own it is about.
+fn about_lost(loss: &Loss) -> Option<(About, Ipv4Addr)> {
+    let Cause::Icmp(message) = &loss.cause else { return None };
+    let about = About {
+        source: (message.from, 0),
+        destination: message.to,
+        interface: message.interface,
+        lifetime: message.lifetime,
+        service: message.service,
+        ..About::default()
+    };
+    Some((about, Ipv4Addr::UNSPECIFIED))
 }
 
 impl Socket for Udp {
@@ -623,20 +688,22 @@ impl Socket for Udp {
             return Err(Errno::EINVAL);
         }
         let length = memory.left();
-        if length > MOST_DATA as u64 {
+        if length > u16::MAX.into() {
             return Err(Errno::EMSGSIZE);
         }
         let (link, from, to) = self.way(to, control)?;
         self.core.common.check()?;
         let how = (nonblocking, self.core.common.stamping_of(control)?);
-        let room = link.interface.mtu().min(LONGEST - ETHERNET) - IP - UDP;
+        let mtu = link.interface.mtu().min(LONGEST - ETHERNET);
         // IP_PMTUDISC_DO and _PROBE.
         let is_never_cut = matches!(self.options().ip(net::IP_MTU_DISCOVER), 2 | 3);
+        let most = if is_never_cut { mtu - IP - UDP } else { MOST_DATA };
         let header = self.header(&link, (*from.ip(), *to.ip()), control);
-        if length as usize <= room {
-            self.send_whole(&link, memory, (from, to), header, how)?;
-        } else if is_never_cut {
+        if length as usize > most {
+            self.refuse(*to.ip(), mtu as u32);
             return Err(Errno::EMSGSIZE);
+        } else if length as usize <= mtu - IP - UDP {
+            self.send_whole(&link, memory, (from, to), header, how)?;
         } else {
             self.send_fragments(&link, memory, (from, to), header, how)?;
         }
@@ -688,25 +755,25 @@ impl Socket for Udp {
     }
 
     fn receive_report(&self, memory: &mut Memory) -> Result<Received, Errno> {
-        let length = self.core.common.stamping.next_length().max(USUAL);
+        let length = self.core.common.errors.next_length().max(USUAL);
         with_buffer(length, |buffer| {
-            let (mut received, report, frame) = self.core.common.receive_report(memory, buffer)?;
-            // The error, and the address of who has told it: here the one from which it was sent.
+            let Taken { mut received, entry, bytes, .. } =
+                self.core.common.receive_report(memory, buffer)?;
+            // What is known of the packet that came or was sent, and the address of the realm.
+            let about = match &entry {
+                Entry::Sent(report) => self.about_sent(report, bytes),
+                Entry::Lost(loss) => {
+                    received.from = address_of(loss.to);
+                    about_lost(loss)
+                }
+            };
+            // The error, and the address of who has told it.
             let mut told = [0; 32];
-            told[..16].copy_from_slice(&stamps::extended(&report));
-            let packet = frame.get(ETHERNET..).and_then(packet::parse_packet);
-            let is_told = self.core.common.stamping.asked().has(OPT_CMSG);
-            if let Some(packet) = packet.filter(|_| is_told && report.interface != 0) {
-                let source = SocketAddrV4::new(packet.source, 0);
+            told[..16].copy_from_slice(&entry.extended());
+            if let Some((about, own)) = about {
+                let source = SocketAddrV4::new(about.source.0, 0);
                 told[16..].copy_from_slice(address_of(source).bytes());
-                let about = About {
-                    destination: packet.destination,
-                    interface: report.interface,
-                    lifetime: packet.lifetime,
-                    service: packet.service,
-                    ..About::default()
-                };
-                self.tell(&mut received.told, &about, packet.source);
+                self.tell(&mut received.told, &about, own);
             }
             received.told.more = Some(More::new(net::SOL_IP, net::IP_RECVERR, &told));
             Ok(received)
@@ -739,14 +806,17 @@ impl Socket for Udp {
                 binding.interface = device;
                 (binding.shares, binding.balances) = (shares, balances);
             });
-            return result;
+            if (level, name) == (net::SOL_IP, net::IP_RECVERR) && !self.core.tells_errors() {
+                self.core.common.errors.clear();
+            }
+            return result.and(self.core.prepare_errors());
         }
         match (level, name) {
             (net::SOL_IP, net::IP_ADD_MEMBERSHIP) => self.join(value),
             (net::SOL_IP, net::IP_DROP_MEMBERSHIP) => self.leave(value),
             (net::SOL_SOCKET, _) => {
                 self.core.common.set(name, value)?;
-                self.core.common.prepare_reports()?;
+                self.core.prepare_errors()?;
                 let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
                 if resizes { self.resize() } else { Ok(()) }
             }

@@ -23,6 +23,7 @@ use crate::{
     files::{Events, Watchers},
     sockets::{
         common::Common,
+        error_queue::Entry,
         net::interface::{HEADER, News, Reporter, Stamp},
     },
 };
@@ -178,7 +179,7 @@ pub fn inbox(bytes: u32) -> Result<Inbox<Message>, Errno> {
 
 impl Reporter for Core {
     fn report(&self, report: &Report, frame: &[u8]) {
-        self.common.stamping.push(report, frame);
+        self.common.errors.push(Entry::Sent(*report), frame);
         self.watchers.notify(Events::ERROR | Events::PRIORITY);
     }
 }

@@ -31,12 +31,12 @@ use crate::{
     signal,
     sockets::{
         common::Common,
+        error_queue::Taken,
         net::{
             buffer::with_buffer,
             interface::{self, HEADER, Interface, LONGEST, Leading, News, Taker},
             requests,
         },
-        stamps,
     },
 };
 
@@ -509,10 +509,11 @@ impl Socket for PacketSocket {
     }
 
     fn receive_report(&self, memory: &mut Memory) -> Result<Received, Errno> {
-        let length = self.core.common.stamping.next_length().max(USUAL_LONGEST);
+        let length = self.core.common.errors.next_length().max(USUAL_LONGEST);
         with_buffer(length, |buffer| {
-            let (mut received, report, _) = self.core.common.receive_report(memory, buffer)?;
-            received.told.more = Some(More::new(SOL_PACKET, REPORT, &stamps::extended(&report)));
+            let Taken { mut received, entry, .. } =
+                self.core.common.receive_report(memory, buffer)?;
+            received.told.more = Some(More::new(SOL_PACKET, REPORT, &entry.extended()));
             Ok(received)
         })
     }

@@ -33,13 +33,13 @@ use crtos_inet::{
 };
 use linux_raw_sys::net;
 
-use super::{link::Link, options::Options, stack};
+use super::{icmp::meaning, link::Link, options::Options, stack};
 use crate::{
     abi::Errno,
     files::{Watchers, description},
     memory::timespec::SECOND,
     signal,
-    sockets::common::Common,
+    sockets::{common::Common, error_queue::Message},
 };
 use listener::Listener;
 use stream::Stream;
@@ -126,12 +126,12 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet) {
 
 /// A segment did not arrive. Only who asks for a connection is told: others go on, since anybody
 /// may have made that up.
-pub fn report(local: SocketAddrV4, remote: SocketAddrV4, error: Errno) {
-    let found = PORTS.lock().find(&Way { local, remote, interface: 0 }, 0);
+pub fn report(way: &Way, message: &Message) {
+    let found = PORTS.lock().find(way, 0);
     if let Some(Handle::Stream(stream)) = found {
         let mut connection = stream.connection.lock();
-        if connection.phase() == Phase::Opening && connection.remote() == Some(remote) {
-            stream.core.common.fail(error);
+        if connection.phase() == Phase::Opening && connection.remote() == Some(way.remote) {
+            stream.core.common.fail(meaning(&message.why).0);
             connection.abort();
             stream.finish(connection);
         }
