@@ -37,8 +37,8 @@ const ABI_SCRIPT: &str = include_str!("abi.sh");
 const SKIP: u8 = 77;
 /// The kernel of the ABI tests where neither all nor some are asked for.
 const ABI_KERNEL: Flavour = Flavour::V6_1;
-/// That of those linked dynamically: of the other version, and with PREEMPT_RT.
-const ABI_KERNEL_DYNAMIC: Flavour = Flavour::V6_12Rt;
+/// That of those linked dynamically: of the other version.
+const ABI_KERNEL_DYNAMIC: Flavour = Flavour::V6_12;
 /// Parameter of the boot without measures against what processors do ahead: they take a fifth of
 /// what this Linux takes in emulation. The other kernels have them, and this one in virtual time
 /// and with `--full`.
