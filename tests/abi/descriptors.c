@@ -189,6 +189,29 @@ CASE(fcntl_and_ioctl_set_the_status_flags)
 	FAILS(EAGAIN, read(ends[0], &byte, 1));
 }
 
+CASE(fcntl_keeps_the_owner)
+{
+	struct f_owner_ex owner = { 4711, 0 }, told;
+	int ends[2];
+
+	CHECK(pipe(ends) == 0);
+	CHECK(fcntl(ends[0], F_GETOWN) == 0 && fcntl(ends[0], F_GETSIG) == 0);
+	CHECK(fcntl(ends[0], F_SETOWN, getpid()) == 0 && fcntl(ends[0], F_GETOWN) == getpid());
+	CHECK(fcntl(dup(ends[0]), F_GETOWN) == getpid() && fcntl(ends[1], F_GETOWN) == 0);
+	CHECK(fcntl(ends[0], F_SETOWN, -getpgrp()) == 0 && fcntl(ends[0], F_GETOWN) == -getpgrp());
+	CHECK(fcntl(ends[0], F_GETOWN_EX, &told) == 0);
+	CHECK(told.type == F_OWNER_PGRP && told.pid == getpgrp());
+	FAILS(EINVAL, fcntl(ends[0], F_SETOWN_EX, &owner));
+	FAILS(EFAULT, fcntl(ends[0], F_SETOWN_EX, 1));
+	FAILS(ESRCH, fcntl(ends[0], F_SETOWN, 1 << 30));
+	owner.type = F_OWNER_TID;
+	owner.pid = gettid();
+	CHECK(fcntl(ends[0], F_SETOWN_EX, &owner) == 0 && fcntl(ends[0], F_GETOWN) == gettid());
+	CHECK(fcntl(ends[0], F_SETOWN, 0) == 0 && fcntl(ends[0], F_GETOWN) == 0);
+	CHECK(fcntl(ends[0], F_SETSIG, SIGRTMIN) == 0 && fcntl(ends[0], F_GETSIG) == SIGRTMIN);
+	FAILS(EINVAL, fcntl(ends[0], F_SETSIG, 65));
+}
+
 /* The flags belong to the open file, whoever changes them. */
 CASE(copies_share_the_status_flags)
 {

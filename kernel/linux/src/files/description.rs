@@ -11,8 +11,8 @@ use crtos_core::{hazard::Shared, mm::heap, sync::SpinLock};
 
 use super::{
     Events, Memory, Source, Watcher, Watchers, character::Special, device::Device, event::Event,
-    last_words::LastWords, pipe::Pipe, signals::Signals, socket::Reception, socket::SendControl,
-    socket::Socket, timer::Timer,
+    last_words::LastWords, owner::Owner, pipe::Pipe, signals::Signals, socket::Reception,
+    socket::SendControl, socket::Socket, timer::Timer,
 };
 use crate::{
     abi::{Errno, SysResult},
@@ -46,6 +46,8 @@ pub struct Description {
     /// It can be written.
     pub writes: bool,
     status: AtomicU32,
+    /// Who is to be signalled when it is ready.
+    pub owner: Owner,
     /// The file.
     pub object: Object,
 }
@@ -88,7 +90,13 @@ impl Description {
             linux::O_ACCMODE | CHANGEABLE | linux::O_DIRECT | linux::O_LARGEFILE | linux::O_SYNC;
         let mode = flags & linux::O_ACCMODE;
         let (reads, writes) = (mode != linux::O_WRONLY, mode != linux::O_RDONLY);
-        Self { reads, writes, status: AtomicU32::new(flags & KEPT), object }
+        Self {
+            reads,
+            writes,
+            status: AtomicU32::new(flags & KEPT),
+            owner: Owner::default(),
+            object,
+        }
     }
 
     /// As [`Description::open`] of a device, without memory if there is a spare one. Any context.

@@ -9,6 +9,7 @@
 //! | file | concept |
 //! |---|---|
 //! | [`description`] | an open file description, which descriptors share by reference |
+//! | [`owner`] | who is to be signalled when a file is ready |
 //! | [`agreement`] | the shadow's numbers and ours |
 //! | [`leaving`] | local files that become Linux's |
 //! | [`memory`] | the program's memory that a transfer reads or writes |
@@ -39,6 +40,7 @@ pub mod leaving;
 pub mod lock;
 pub mod memory;
 pub mod names;
+pub mod owner;
 pub mod pipe;
 pub mod signals;
 pub mod socket;

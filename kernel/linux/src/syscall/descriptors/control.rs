@@ -51,6 +51,22 @@ pub fn fcntl(row: &Row, args: Args) -> SysResult {
             file.set_status(argument as u32);
             Ok(0)
         }
+        (linux::F_SETOWN, _) => file.owner.set(argument as i32).map(|()| 0),
+        (linux::F_GETOWN, _) => Ok(i64::from(file.owner.number()) as u64),
+        (linux::F_SETOWN_EX, _) => {
+            let [kind, number] = [0, 4].map(|at| user::read_u32(UserAddr::new(argument + at)));
+            file.owner.set_kind(kind?, number? as i32).map(|()| 0)
+        }
+        (linux::F_GETOWN_EX, _) => {
+            let (kind, number) = file.owner.get();
+            user::write_words(
+                UserAddr::new(argument),
+                [u64::from(number) << 32 | u64::from(kind)],
+            )?;
+            Ok(0)
+        }
+        (linux::F_SETSIG, _) => file.owner.set_signal(argument).map(|()| 0),
+        (linux::F_GETSIG, _) => Ok(file.owner.signal().into()),
         (linux::F_GETPIPE_SZ, Object::Pipe(pipe)) => Ok(pipe.size()),
         (linux::F_SETPIPE_SZ, Object::Pipe(pipe)) => pipe.set_size(argument as u32),
         (linux::F_GETPIPE_SZ | linux::F_SETPIPE_SZ, _) => Err(Errno::EBADF),
