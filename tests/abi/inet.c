@@ -717,6 +717,38 @@ CASE(shutdown_of_a_socket_of_udp)
 	FAILS(EPIPE, send(fd, "x", 1, 0));
 }
 
+CASE(a_group_that_is_the_address)
+{
+	struct group_req wanted = { .gr_interface = if_nametoindex("near") };
+	const socklen_t length = sizeof(wanted);
+	int fd = udp();
+
+	memcpy(&wanted.gr_group, ADDRESS("239.1.2.4", 0), LENGTH);
+	CHECK(bind(fd, ADDRESS("239.1.2.4", 7200), LENGTH) == 0);
+	CHECK(setsockopt(fd, IPPROTO_IP, MCAST_JOIN_GROUP, &wanted, length) == 0);
+	FAILS(EADDRINUSE, setsockopt(fd, IPPROTO_IP, MCAST_JOIN_GROUP, &wanted, length));
+	FAILS(EINVAL, setsockopt(fd, IPPROTO_IP, MCAST_JOIN_GROUP, &wanted, length - 1));
+	CHECK(name_of(fd).sin_addr.s_addr == inet_addr("239.1.2.4"));
+	command((struct command){ SEND, inet_addr("239.1.2.4"), 7200 });
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 5);
+	/* What is for the station itself is not for the group. */
+	command((struct command){ SEND, inet_addr(NEAR), 7200 });
+	CHECK(!ready(fd, POLLIN, NEVER));
+	CHECK(setsockopt(fd, IPPROTO_IP, MCAST_LEAVE_GROUP, &wanted, length) == 0);
+	FAILS(EADDRNOTAVAIL, setsockopt(fd, IPPROTO_IP, MCAST_LEAVE_GROUP, &wanted, length));
+	memcpy(&wanted.gr_group, ADDRESS(FAR, 0), LENGTH);
+	FAILS(EINVAL, setsockopt(fd, IPPROTO_IP, MCAST_JOIN_GROUP, &wanted, length));
+	close(fd);
+	/* The same by an older option. */
+	struct ip_mreqn named = { .imr_multiaddr = { inet_addr("239.1.2.4") },
+				  .imr_ifindex = if_nametoindex("near") };
+	fd = udp();
+	CHECK(bind(fd, ADDRESS("239.1.2.4", 7200), LENGTH) == 0);
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &named, sizeof(named)) == 0);
+	command((struct command){ SEND, inet_addr("239.1.2.4"), 7200 });
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 5);
+}
+
 /* A connection to the peer, which sends back what comes. */
 static int connected(void)
 {

@@ -40,7 +40,8 @@ fn take(foreign: &Foreign) -> Result<Option<Box<dyn Socket>>, Errno> {
     if !ip.is_unspecified() {
         return Ok(None);
     }
-    let Some(socket) = socket_at(foreign, net::AF_INET6, port)? else { return Ok(None) };
+    let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    let Some(socket) = socket_at(foreign, net::AF_INET6, local)? else { return Ok(None) };
     let takes_v4 = foreign.kind == net::SOCK_DGRAM;
     let mapped = Mapped { socket, takes_v4, values: Default::default() };
     for (kept, value) in KEPT.iter().zip(&mapped.values) {

@@ -96,6 +96,26 @@ pub fn membership(value: &[u8]) -> Result<(Ipv4Addr, u32), Errno> {
     Ok((group, interface_in(value).ok_or(Errno::ENODEV)?))
 }
 
+/// The same by a `struct group_req`.
+pub fn group_request(value: &[u8]) -> Result<(Ipv4Addr, u32), Errno> {
+    /// Bytes of one.
+    const WHOLE: usize = 136;
+    /// Where its address of the group is.
+    const GROUP: usize = 8;
+    if value.len() < WHOLE {
+        return Err(Errno::EINVAL);
+    }
+    let family = value[GROUP..].first_chunk().map(|family| u16::from_ne_bytes(*family));
+    let group = ip_address(value, GROUP + 4).filter(|group| group.is_multicast());
+    match group {
+        Some(group) if family.map(u32::from) == Some(net::AF_INET) => {
+            let link = word(value, 0).and_then(link::by_index).ok_or(Errno::ENODEV)?;
+            Ok((group, link.interface.index()))
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// The interface of the realm that a `struct ip_mreqn` names, by its number or its address.
 fn interface_in(value: &[u8]) -> Option<u32> {
     let named = word(value, 8).filter(|&index| index != 0);
@@ -125,6 +145,7 @@ pub fn is_local_by(level: u32, name: u32, value: &[u8]) -> bool {
             device(name, value).and_then(link::by_index).is_some()
         }
         (IP, net::IP_ADD_MEMBERSHIP) => interface_in(value).is_some(),
+        (IP, net::MCAST_JOIN_GROUP) => word(value, 0).and_then(link::by_index).is_some(),
         (IP, net::IP_MULTICAST_IF) => group_interface(value).is_some(),
         _ => false,
     }

@@ -213,8 +213,8 @@ fn inbox(bytes: u32) -> Result<Inbox, Errno> {
 
 impl Udp {
     /// What takes the place of a socket of Linux's of the family `domain`, which is bound to that
-    /// port if it is not 0.
-    pub fn of(foreign: &Foreign, domain: u32, port: u16) -> Result<Self, Errno> {
+    /// address if its port is not 0.
+    pub fn of(foreign: &Foreign, domain: u32, local: SocketAddrV4) -> Result<Self, Errno> {
         let common = Common::of(foreign, domain)?;
         let mut groups = Vec::new();
         groups.try_reserve_exact(MOST_GROUPS).map_err(|_| Errno::ENOMEM)?;
@@ -230,17 +230,12 @@ impl Udp {
             is_deaf: AtomicBool::new(false),
         });
         core.prepare_errors()?;
-        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-        let state = State {
-            binding: Binding::new(nowhere),
-            bound: nowhere,
-            has_port: false,
-            is_mute: false,
-        };
+        let state =
+            State { binding: Binding::new(local), bound: local, has_port: false, is_mute: false };
         let own = Self { core, state: Mutex::new(state), reading: Mutex::new(()) };
-        if port != 0 {
+        if local.port() != 0 {
             let mut state = own.state.lock();
-            own.take_port(&mut state, nowhere)?;
+            own.take_port(&mut state, local)?;
         }
         Ok(own)
     }
@@ -558,8 +553,7 @@ impl Udp {
         Ok(())
     }
 
-    fn join(&self, value: &[u8]) -> Result<(), Errno> {
-        let (group, index) = options::membership(value)?;
+    fn join(&self, (group, index): (Ipv4Addr, u32)) -> Result<(), Errno> {
         let link = link::by_index(index).ok_or(Errno::ENODEV)?;
         {
             let mut groups = self.core.groups.lock();
@@ -576,8 +570,7 @@ impl Udp {
         })
     }
 
-    fn leave(&self, value: &[u8]) -> Result<(), Errno> {
-        let (group, index) = options::membership(value)?;
+    fn leave(&self, (group, index): (Ipv4Addr, u32)) -> Result<(), Errno> {
         let at = {
             let mut groups = self.core.groups.lock();
             let at = groups.iter().position(|&own| own == (group, index));
@@ -812,8 +805,10 @@ impl Socket for Udp {
             return result.and(self.core.prepare_errors());
         }
         match (level, name) {
-            (net::SOL_IP, net::IP_ADD_MEMBERSHIP) => self.join(value),
-            (net::SOL_IP, net::IP_DROP_MEMBERSHIP) => self.leave(value),
+            (net::SOL_IP, net::IP_ADD_MEMBERSHIP) => self.join(options::membership(value)?),
+            (net::SOL_IP, net::IP_DROP_MEMBERSHIP) => self.leave(options::membership(value)?),
+            (net::SOL_IP, net::MCAST_JOIN_GROUP) => self.join(options::group_request(value)?),
+            (net::SOL_IP, net::MCAST_LEAVE_GROUP) => self.leave(options::group_request(value)?),
             (net::SOL_SOCKET, _) => {
                 self.core.common.set(name, value)?;
                 self.core.prepare_errors()?;

@@ -49,8 +49,8 @@ pub struct Tcp {
 
 impl Tcp {
     /// What takes the place of a socket of Linux's of the family `domain`, which is bound to that
-    /// port if it is not 0.
-    pub fn of(foreign: &Foreign, domain: u32, port: u16) -> Result<Self, Errno> {
+    /// address if its port is not 0.
+    pub fn of(foreign: &Foreign, domain: u32, local: SocketAddrV4) -> Result<Self, Errno> {
         let core = Core::new(Common::of(foreign, domain)?, Options::of(foreign)?);
         let number = |name| foreign.number(net::SOL_TCP, name);
         core.prompt.store(number(net::TCP_NODELAY)? != 0, Ordering::Relaxed);
@@ -63,8 +63,7 @@ impl Tcp {
             to.store(number(name)?.min(32767 * 1000), Ordering::Relaxed);
         }
         let own = Self { core, role: Mutex::new(Role::Idle(None)) };
-        if port != 0 {
-            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+        if local.port() != 0 {
             let binding = own.take_port(local)?;
             *own.role.lock() = Role::Idle(Some(binding));
         }
