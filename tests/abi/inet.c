@@ -942,6 +942,21 @@ CASE(bytes_that_wait)
 	CHECK(ioctl(fd, SIOCOUTQ, &count) == 0 && count == 0);
 }
 
+CASE(many_bytes_that_are_looked_at)
+{
+	int fd = connected();
+
+	fill(60000);
+	for (int round = 0; round < 20; round++) {
+		CHECK(send(fd, bytes + round, 15000, 0) == 15000);
+		CHECK(recv(fd, got, 15000, MSG_PEEK | MSG_WAITALL) == 15000);
+		CHECK(memcmp(got, bytes + round, 15000) == 0);
+		CHECK(recv(fd, got, 60000, MSG_PEEK) == 15000);
+		take(fd, 15000);
+		CHECK(memcmp(got, bytes + round, 15000) == 0);
+	}
+}
+
 CASE(bytes_that_are_thrown_away)
 {
 	int fd = connected();

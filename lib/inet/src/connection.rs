@@ -477,18 +477,9 @@ impl Connection {
         taken
     }
 
-    /// Copies bytes that came, from `skip` on, without taking them; returns how many.
-    pub fn peek(&mut self, skip: usize, to: &mut [u8]) -> usize {
-        // A part of a peek that wraps around the ring is got by the next one.
-        let mut all = [0; 4096];
-        if skip == 0 {
-            return self.socket_mut().peek_slice(to).unwrap_or(0);
-        }
-        let length = (skip + to.len()).min(all.len());
-        let there = self.socket_mut().peek_slice(&mut all[..length]).unwrap_or(0);
-        let Some(rest) = all.get(skip..there) else { return 0 };
-        to[..rest.len()].copy_from_slice(rest);
-        rest.len()
+    /// Copies bytes that came, without taking them; returns how many.
+    pub fn peek(&mut self, to: &mut [u8]) -> usize {
+        self.socket_mut().peek_slice(to).unwrap_or(0)
     }
 
     /// Takes bytes that came.
@@ -690,7 +681,7 @@ mod tests {
             let mut all = std::vec![0; self.ends[end].received()];
             let mut done = 0;
             while done < all.len() {
-                let got = self.ends[end].peek(0, &mut all[done..]);
+                let got = self.ends[end].peek(&mut all[done..]);
                 self.ends[end].take(got);
                 done += got;
             }
@@ -920,7 +911,7 @@ mod tests {
                 own.write(&[1; 3000]);
                 own.send_due(now, &mut |_| {});
                 let mut to = [0; 100];
-                let got = own.peek(0, &mut to);
+                let got = own.peek(&mut to);
                 own.take(got);
                 own.due(now);
             }

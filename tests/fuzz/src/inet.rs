@@ -164,7 +164,7 @@ pub fn inet(input: &Input) {
         numbers.expected = expected;
         if step.takes {
             let mut to = [0; 100];
-            let got = own.peek(0, &mut to);
+            let got = own.peek(&mut to);
             own.take(got);
         }
         match step.ends.get() {

@@ -6,7 +6,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
-use crtos_core::{sync::SpinLock, task::Mutex};
+use crtos_core::{mm::heap, sync::SpinLock, task::Mutex};
 use crtos_inet::{
     connection::{Connection, Phase},
     packet,
@@ -255,31 +255,19 @@ impl Tcp {
         if written < copied { Err(Errno::EPIPE) } else { Ok(written) }
     }
 
-    /// Gives a part of what came to a program; returns how many bytes. `skip`: bytes that it has
-    /// seen already.
+    /// Gives a part of what came to a program; returns how many bytes.
     fn receive_part(
         &self,
         stream: &Arc<Stream>,
         memory: &mut Memory,
         how: Reception,
-        skip: usize,
     ) -> Result<usize, Errno> {
         let reading = stream.reading.lock();
         let mut part = [0; PART];
         let length = (memory.left() as usize).min(PART);
-        let there = stream.connection.lock().peek(skip, &mut part[..length]);
-        let copied = match how.tells_length {
-            // They are thrown away.
-            true => {
-                memory.limit(memory.left() - there as u64);
-                there
-            }
-            false => memory.write(&part[..there]),
-        };
-        if copied < there && copied == 0 {
-            return Err(Errno::EFAULT);
-        }
-        if !how.peeks && copied > 0 {
+        let there = stream.connection.lock().peek(&mut part[..length]);
+        let copied = give(&part[..there], memory, how)?;
+        if copied > 0 {
             let mut connection = stream.connection.lock();
             connection.take(copied);
             stream.finish(connection);
@@ -288,19 +276,138 @@ impl Tcp {
         Ok(copied)
     }
 
+    /// Shows a program what came, and leaves it there; returns how many bytes.
+    fn look(
+        &self,
+        stream: &Arc<Stream>,
+        memory: &mut Memory,
+        how: Reception,
+    ) -> Result<usize, Errno> {
+        let wanted = memory.left() as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let is_enough = || {
+            let connection = stream.connection.lock();
+            let least = if how.waits_for_all { wanted } else { self.least(&connection) };
+            connection.received() >= least.min(wanted)
+                || self.core.common.has_failed()
+                || is_over(&connection)
+        };
+        let deadline = self.core.common.receive_deadline();
+        let (reading, length) = loop {
+            let waited = match is_enough() {
+                true => Ok(()),
+                false if how.nonblocking => Err(Errno::EAGAIN),
+                false => stream.wait(&self.core.readers, deadline, || is_enough().then_some(())),
+            };
+            let reading = stream.reading.lock();
+            let length = stream.connection.lock().received().min(wanted);
+            if length > 0 {
+                break (reading, length);
+            }
+            self.core.common.check()?;
+            waited?;
+            if is_over(&stream.connection.lock()) {
+                return Ok(0);
+            }
+            // Another thread has taken them.
+        };
+        let mut part = [0; PART];
+        let mut long = Vec::new();
+        let bytes = match part.get_mut(..length) {
+            Some(bytes) => bytes,
+            None => {
+                if !heap::has_reserve() || long.try_reserve_exact(length).is_err() {
+                    return Err(Errno::ENOMEM);
+                }
+                long.resize(length, 0);
+                &mut long
+            }
+        };
+        let there = stream.connection.lock().peek(bytes);
+        let shown = give(&bytes[..there], memory, how);
+        drop(reading);
+        shown
+    }
+
     /// How many bytes make it readable (SO_RCVLOWAT).
     fn least(&self, connection: &Connection) -> usize {
         let asked = self.options().value(net::SOL_SOCKET, net::SO_RCVLOWAT) as usize;
         asked.min(connection.most_received())
     }
 
-    /// Whether a read returns at once that has seen so many bytes.
-    fn is_readable(&self, stream: &Stream, seen: usize) -> bool {
+    /// Whether a read returns at once.
+    fn is_readable(&self, stream: &Stream) -> bool {
         let connection = stream.connection.lock();
-        connection.received() > seen
-            || self.core.common.has_failed()
-            || connection.phase() != Phase::Opening && !connection.may_receive()
+        connection.received() > 0 || self.core.common.has_failed() || is_over(&connection)
     }
+
+    /// Gives a program what came, and waits for it; returns how many bytes.
+    fn take(
+        &self,
+        stream: &Arc<Stream>,
+        memory: &mut Memory,
+        how: Reception,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let count = match self.receive_part(stream, memory, how) {
+                Ok(count) => count,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            done += count;
+            if count > 0 {
+                continue;
+            }
+            let is_enough = || done >= self.least(&stream.connection.lock());
+            if done > 0 && !how.waits_for_all && is_enough() {
+                break;
+            }
+            if done == 0 {
+                self.core.common.check()?;
+            }
+            let has_ended = {
+                let connection = stream.connection.lock();
+                connection.received() == 0 && is_over(&connection)
+            };
+            if has_ended {
+                break;
+            }
+            if how.nonblocking {
+                if done == 0 {
+                    return Err(Errno::EAGAIN);
+                }
+                break;
+            }
+            let deadline = self.core.common.receive_deadline();
+            let is_there = || self.is_readable(stream).then_some(());
+            match stream.wait(&self.core.readers, deadline, is_there) {
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+                Ok(()) if done > 0 && self.core.common.has_failed() => break,
+                Ok(()) => {}
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Whether nothing more comes.
+fn is_over(connection: &Connection) -> bool {
+    connection.phase() != Phase::Opening && !connection.may_receive()
+}
+
+/// Gives bytes to a program, or throws them away if that is what it wants (MSG_TRUNC); returns how
+/// many. EFAULT if it takes none.
+fn give(bytes: &[u8], memory: &mut Memory, how: Reception) -> Result<usize, Errno> {
+    if how.tells_length {
+        memory.limit(memory.left() - bytes.len() as u64);
+        return Ok(bytes.len());
+    }
+    let copied = memory.write(bytes);
+    if copied == 0 && !bytes.is_empty() { Err(Errno::EFAULT) } else { Ok(copied) }
 }
 
 impl Socket for Tcp {
@@ -475,50 +582,14 @@ impl Socket for Tcp {
     }
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
-        let stream = self.stream().ok_or(Errno::ENOTCONN)?;
-        let mut done = 0;
-        while memory.left() > 0 {
-            let skip = if how.peeks { done } else { 0 };
-            let count = match self.receive_part(&stream, memory, how, skip) {
-                Ok(count) => count,
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
-            };
-            done += count;
-            if count > 0 {
-                continue;
-            }
-            let is_enough = || done >= self.least(&stream.connection.lock());
-            if done > 0 && !how.waits_for_all && is_enough() {
-                break;
-            }
-            if done == 0 {
-                self.core.common.check()?;
-            }
-            let is_over = {
-                let connection = stream.connection.lock();
-                connection.phase() != Phase::Opening
-                    && connection.received() <= skip
-                    && !connection.may_receive()
-            };
-            if is_over {
-                break;
-            }
-            if how.nonblocking {
-                if done == 0 {
-                    return Err(Errno::EAGAIN);
-                }
-                break;
-            }
-            let deadline = self.core.common.receive_deadline();
-            let is_there = || self.is_readable(&stream, skip).then_some(());
-            match stream.wait(&self.core.readers, deadline, is_there) {
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
-                Ok(()) if done > 0 && self.core.common.has_failed() => break,
-                Ok(()) => {}
-            }
-        }
+        let Some(stream) = self.stream() else {
+            self.core.common.check()?;
+            return Err(Errno::ENOTCONN);
+        };
+        let done = match how.peeks {
+            true => self.look(&stream, memory, how)?,
+            false => self.take(&stream, memory, how)?,
+        };
         stream.link.bring_back();
         if stream.connection.lock().received() > 0 {
             self.core.readers.wake(1);
