@@ -843,6 +843,78 @@ CASE(a_connection_that_is_not_waited_for)
 	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
 }
 
+CASE(an_attempt_is_told_of_once)
+{
+	int fd = tcp();
+
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(ready(fd, POLLOUT, PATIENCE) == POLLOUT);
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	FAILS(EISCONN, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	fd = tcp();
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(FAR, CLOSED), LENGTH));
+	CHECK(ready(fd, POLLOUT, PATIENCE) & POLLERR);
+	FAILS(ECONNREFUSED, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(FAR, CLOSED), LENGTH));
+	CHECK(ready(fd, POLLOUT, PATIENCE) & POLLERR);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+	FAILS(ECONNABORTED, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(ready(fd, POLLOUT, PATIENCE) == POLLOUT);
+}
+
+static const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+
+CASE(a_connection_that_is_given_up)
+{
+	int fd = connected();
+	struct sockaddr_in name;
+	socklen_t length = sizeof(name);
+
+	CHECK(connect(fd, &nowhere, sizeof(nowhere)) == 0);
+	CHECK(ready(fd, POLLOUT, 0) & POLLHUP);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET && get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	FAILS(ENOTCONN, recv(fd, got, 1, 0));
+	FAILS(ENOTCONN, getpeername(fd, (struct sockaddr *)&name, &length));
+	CHECK(name_of(fd).sin_addr.s_addr == 0);
+	CHECK(connect(fd, &nowhere, sizeof(nowhere)) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(send(fd, "hello", 5, 0) == 5);
+	take(fd, 5);
+	/* While it asks. */
+	fd = tcp();
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(NOBODY, ECHO), LENGTH));
+	FAILS(EALREADY, connect(fd, ADDRESS(NOBODY, ECHO), LENGTH));
+	CHECK(connect(fd, &nowhere, sizeof(nowhere)) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET);
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(NOBODY, ECHO), LENGTH));
+	CHECK(shutdown(fd, SHUT_WR) == 0);
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(ready(fd, POLLOUT, PATIENCE) == POLLOUT);
+}
+
+CASE(a_port_stays_when_a_connection_goes)
+{
+	int fd = tcp();
+
+	CHECK(bind(fd, ADDRESS(NEAR, 7201), LENGTH) == 0);
+	FAILS(ECONNREFUSED, connect(fd, ADDRESS(FAR, CLOSED), LENGTH));
+	CHECK(is_near(name_of(fd)) && name_of(fd).sin_port == htons(7201));
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(name_of(fd).sin_port == htons(7201));
+	CHECK(connect(fd, &nowhere, sizeof(nowhere)) == 0);
+	CHECK(is_near(name_of(fd)) && name_of(fd).sin_port == htons(7201));
+	FAILS(EADDRINUSE, bind(tcp(), ADDRESS(NEAR, 7201), LENGTH));
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(send(fd, "hello", 5, 0) == 5);
+	take(fd, 5);
+	CHECK(name_of(fd).sin_port == htons(7201));
+}
+
 /* A socket that waits for connections. */
 static int listening(int backlog)
 {
@@ -885,6 +957,27 @@ CASE(connections_that_come)
 	FAILS(EINVAL, accept(other = tcp(), NULL, NULL));
 }
 
+CASE(nobody_waits_for_connections_any_more)
+{
+	int fd = tcp(), other;
+
+	CHECK(set(fd, SOL_SOCKET, SO_REUSEADDR, 1) == 0);
+	CHECK(bind(fd, ADDRESS(NEAR, 7202), LENGTH) == 0 && listen(fd, 5) == 0);
+	FAILS(EISCONN, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(connect(fd, &nowhere, sizeof(nowhere)) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 && get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	FAILS(EINVAL, accept(fd, NULL, NULL));
+	FAILS(ECONNREFUSED, connect(tcp(), ADDRESS(NEAR, 7202), LENGTH));
+	CHECK(listen(fd, 5) == 0 && shutdown(fd, SHUT_RD) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0);
+	CHECK(name_of(fd).sin_port == htons(7202));
+	CHECK(listen(fd, 5) == 0);
+	have(fd, CONNECT);
+	CHECK(comes(fd));
+	other = accept(fd, NULL, NULL);
+	CHECK(other >= 0 && name_of(other).sin_port == htons(7202));
+}
+
 CASE(a_connection_waits_while_there_is_no_number)
 {
 	int fd = listening(1), other;
@@ -918,6 +1011,7 @@ CASE(a_connection_that_is_reset)
 	CHECK(recv(other, got, 100, 0) == 0);
 	signal(SIGPIPE, SIG_IGN);
 	FAILS(EPIPE, send(other, "x", 1, 0));
+	FAILS(EISCONN, connect(other, ADDRESS(FAR, ECHO), LENGTH));
 }
 
 CASE(bytes_that_wait)

@@ -37,8 +37,17 @@ use crate::{
 enum Role {
     /// Neither of the others; bound to that, if it is.
     Idle(Option<Binding>),
-    Listener(Arc<Listener>),
-    Stream(Arc<Stream>),
+    Listener(Arc<Listener>, Option<Binding>),
+    Stream(Connected),
+}
+
+/// A connection of a socket.
+struct Connected {
+    stream: Arc<Stream>,
+    /// The program knows that it is there.
+    is_known: bool,
+    /// What the socket is bound to, with connection or without.
+    bound: Option<Binding>,
 }
 
 /// A socket of TCP.
@@ -86,14 +95,14 @@ impl Tcp {
 
     fn stream(&self) -> Option<Arc<Stream>> {
         match &*self.role.lock() {
-            Role::Stream(stream) => Some(stream.clone()),
+            Role::Stream(connected) => Some(connected.stream.clone()),
             _ => None,
         }
     }
 
     fn listener(&self) -> Option<Arc<Listener>> {
         match &*self.role.lock() {
-            Role::Listener(listener) => Some(listener.clone()),
+            Role::Listener(listener, _) => Some(listener.clone()),
             _ => None,
         }
     }
@@ -103,20 +112,8 @@ impl Tcp {
         let mut role = self.role.lock();
         let bound = match &*role {
             Role::Idle(bound) => *bound,
-            Role::Listener(_) => return Err(Errno::EISCONN),
-            Role::Stream(stream) => {
-                let (phase, local) = {
-                    let connection = stream.connection.lock();
-                    (connection.phase(), connection.local())
-                };
-                match phase {
-                    Phase::Opening => return Err(Errno::EALREADY),
-                    // It is over: another one may come in its place.
-                    Phase::Closed => stream.leave(local.port()),
-                    _ => return Err(Errno::EISCONN),
-                }
-                None
-            }
+            Role::Stream(connected) if !connected.is_known => return Err(Errno::EALREADY),
+            Role::Listener(..) | Role::Stream(_) => return Err(Errno::EISCONN),
         };
         if remote.port() == 0 {
             return Err(Errno::ECONNREFUSED);
@@ -152,7 +149,9 @@ impl Tcp {
         let mut connection = stream.connection.lock();
         let has_begun = connection.connect(binding.local, remote);
         self.core.apply(&mut connection);
-        *role = Role::Stream(stream.clone());
+        // What an earlier one left to tell.
+        let _ = self.core.common.check();
+        *role = Role::Stream(Connected { stream: stream.clone(), is_known: false, bound });
         drop(role);
         if !has_begun {
             connection.abort();
@@ -163,42 +162,99 @@ impl Tcp {
         Ok(stream)
     }
 
-    /// A connection that was not to be had: another one can be asked for.
-    fn forget(&self, stream: &Arc<Stream>) {
-        let local = stream.connection.lock().local();
-        stream.leave(local.port());
-        *self.role.lock() = Role::Idle(None);
+    /// The connection that was asked for, as long as the program does not know how that came out.
+    fn asked_for(&self) -> Option<Arc<Stream>> {
+        match &*self.role.lock() {
+            Role::Stream(connected) if !connected.is_known => Some(connected.stream.clone()),
+            _ => None,
+        }
+    }
+
+    /// The program is told that the connection is there, or that it was not to be had. Then another
+    /// one can be asked for.
+    fn tell(&self, stream: &Arc<Stream>, is_there: bool) {
+        let mut role = self.role.lock();
+        match &mut *role {
+            Role::Stream(connected) if Arc::ptr_eq(&connected.stream, stream) => {
+                connected.is_known = true
+            }
+            _ => return,
+        }
+        if !is_there {
+            self.become_idle(&mut role);
+            drop(role);
+            let local = stream.connection.lock().local();
+            stream.leave(local.port());
+        }
+    }
+
+    /// It is neither connection nor listener any more, and bound to what it was bound to. Returns
+    /// what it was.
+    fn become_idle(&self, role: &mut Role) -> Role {
+        let bound = match role {
+            Role::Idle(bound) | Role::Listener(_, bound) => *bound,
+            Role::Stream(connected) => connected.bound,
+        };
+        // Its port has been its own all the time.
+        let is_kept = matches!(role, Role::Idle(_))
+            || bound.is_some_and(|bound| {
+                PORTS.lock().add(bound, Handle::Bound(self.core.clone())).is_ok()
+            });
+        core::mem::replace(role, Role::Idle(bound.filter(|_| is_kept)))
+    }
+
+    /// Ends what it is at once: a connection, with or without an answer, or a listener.
+    fn disconnect(&self) {
+        let before = {
+            let mut role = self.role.lock();
+            self.become_idle(&mut role)
+        };
+        match before {
+            Role::Idle(_) => return,
+            Role::Listener(listener, _) => listener.close(),
+            Role::Stream(connected) => {
+                let was_there = connected.stream.connection.lock().phase() != Phase::Closed;
+                connected.stream.abandon(true);
+                if was_there {
+                    self.core.common.fail(Errno::ECONNRESET);
+                }
+            }
+        }
+        self.core.readers.wake_all();
+        self.core.writers.wake_all();
+        self.core.watchers.notify(self.ready());
     }
 
     /// How a connection that was asked for came out; `None` if that is not known yet.
     fn outcome(&self, stream: &Arc<Stream>) -> Option<Result<(), Errno>> {
         match stream.connection.lock().phase() {
             Phase::Opening | Phase::Listening => None,
-            Phase::Closed if !self.core.common.has_failed() => Some(Err(Errno::ECONNREFUSED)),
+            Phase::Closed if !self.core.common.has_failed() => Some(Err(Errno::ECONNABORTED)),
             Phase::Closed => Some(self.core.common.check()),
             Phase::Open | Phase::Lingering => Some(Ok(())),
         }
     }
 
     fn make_connection(&self, address: &Address, waits: bool) -> Result<(), Errno> {
+        if address.family() == Some(net::AF_UNSPEC) {
+            self.disconnect();
+            return Ok(());
+        }
         let remote = socket_address(address)?;
-        // One that is under way is waited for on.
-        let stream = match (self.stream(), waits) {
-            (Some(stream), true) if stream.connection.lock().phase() == Phase::Opening => stream,
-            (Some(stream), false) if self.core.common.has_failed() => {
-                let error = self.core.common.check();
-                self.forget(&stream);
-                return error;
-            }
-            (_, true) => self.begin(remote)?,
-            (_, false) => {
-                // However soon the answer comes.
-                self.begin(remote)?;
-                return Err(Errno::EINPROGRESS);
+        let stream = match self.asked_for() {
+            Some(stream) => stream,
+            None => {
+                let stream = self.begin(remote)?;
+                if !waits {
+                    // However soon the answer comes.
+                    return Err(Errno::EINPROGRESS);
+                }
+                stream
             }
         };
         let outcome = match self.outcome(&stream) {
             Some(outcome) => outcome,
+            None if !waits => return Err(Errno::EALREADY),
             None => {
                 let deadline = self.core.common.send_deadline();
                 let queue = &self.core.writers;
@@ -209,9 +265,7 @@ impl Tcp {
                 }
             }
         };
-        if outcome.is_err() {
-            self.forget(&stream);
-        }
+        self.tell(&stream, outcome.is_ok());
         outcome
     }
 
@@ -436,12 +490,15 @@ impl Socket for Tcp {
 
     fn listen(&self, backlog: u32) -> Result<(), Errno> {
         let mut role = self.role.lock();
-        let bound = match &*role {
-            Role::Idle(Some(bound)) => *bound,
-            Role::Idle(None) => self.take_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
+        let chosen = match &*role {
+            Role::Idle(bound) => *bound,
             // Its memory is there already.
-            Role::Listener(_) => return Ok(()),
+            Role::Listener(..) => return Ok(()),
             Role::Stream(_) => return Err(Errno::EINVAL),
+        };
+        let bound = match chosen {
+            Some(bound) => bound,
+            None => self.take_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
         };
         let count = (backlog as i32).clamp(0, MOST_WAITING as i32 - 1) as usize + 1;
         let (mut spares, mut opening, mut ready) = (Vec::new(), VecDeque::new(), VecDeque::new());
@@ -469,14 +526,14 @@ impl Socket for Tcp {
             drop(ports);
             drop(before);
         }
-        *role = Role::Listener(listener);
+        *role = Role::Listener(listener, chosen);
         Ok(())
     }
 
     fn accept(&self, nonblocking: bool) -> Result<(Box<dyn Socket>, Address), Errno> {
         let listener = self.listener().ok_or(Errno::EINVAL)?;
         let take = || {
-            let is_over = self.listener().is_none();
+            let is_over = self.listener().is_none_or(|now| !Arc::ptr_eq(&now, &listener));
             let next = listener.queue.lock().ready.pop_front();
             match next {
                 Some(stream) => Some(Ok(stream)),
@@ -494,7 +551,8 @@ impl Socket for Tcp {
         let remote = stream.connection.lock().remote();
         let remote = remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let core = stream.core.clone();
-        let accepted = Self { core, role: Mutex::new(Role::Stream(stream)) };
+        let connected = Connected { stream, is_known: true, bound: None };
+        let accepted = Self { core, role: Mutex::new(Role::Stream(connected)) };
         Ok((Box::new(accepted), address_of(remote)))
     }
 
@@ -502,18 +560,22 @@ impl Socket for Tcp {
         if how > net::SHUT_RDWR {
             return Err(Errno::EINVAL);
         }
-        if let Some(listener) = self.listener() {
+        if self.listener().is_some() {
             if how != net::SHUT_WR {
-                *self.role.lock() = Role::Idle(None);
-                listener.close();
-                self.core.readers.wake_all();
+                self.disconnect();
             }
             return Ok(());
         }
         let stream = self.stream().ok_or(Errno::ENOTCONN)?;
         let mut connection = stream.connection.lock();
-        if connection.phase() == Phase::Closed {
-            return Err(Errno::ENOTCONN);
+        match connection.phase() {
+            Phase::Closed => return Err(Errno::ENOTCONN),
+            Phase::Opening => {
+                drop(connection);
+                self.disconnect();
+                return Ok(());
+            }
+            _ => {}
         }
         if how != net::SHUT_RD {
             connection.close();
@@ -530,9 +592,9 @@ impl Socket for Tcp {
     fn name(&self, of_peer: bool) -> Result<Address, Errno> {
         let local = match &*self.role.lock() {
             Role::Idle(bound) => bound.map(|binding| binding.local),
-            Role::Listener(listener) => Some(listener.local),
-            Role::Stream(stream) => {
-                let connection = stream.connection.lock();
+            Role::Listener(listener, _) => Some(listener.local),
+            Role::Stream(connected) => {
+                let connection = connected.stream.connection.lock();
                 if of_peer {
                     let is_there = matches!(connection.phase(), Phase::Open | Phase::Lingering);
                     let remote = connection.remote().filter(|_| is_there);
@@ -555,7 +617,10 @@ impl Socket for Tcp {
         nonblocking: bool,
         _: &SendControl,
     ) -> SysResult {
-        let stream = self.stream().ok_or(Errno::EPIPE)?;
+        let Some(stream) = self.stream() else {
+            self.core.common.check()?;
+            return Err(Errno::EPIPE);
+        };
         let mut done = 0;
         let mut result = self.core.common.check();
         while result.is_ok() && memory.left() > 0 {
@@ -659,8 +724,8 @@ impl Socket for Tcp {
     fn interface(&self) -> Option<u32> {
         let local = match &*self.role.lock() {
             Role::Idle(bound) => (*bound)?.local,
-            Role::Listener(listener) => listener.local,
-            Role::Stream(stream) => return Some(stream.link.interface.index()),
+            Role::Listener(listener, _) => listener.local,
+            Role::Stream(connected) => return Some(connected.stream.link.interface.index()),
         };
         let own = link::owner(*local.ip()).map(|link| link.interface.index());
         own.or(Some(self.options().device()).filter(|&index| index != 0))
@@ -748,8 +813,8 @@ impl Drop for Tcp {
         match role {
             Role::Idle(Some(binding)) => self.leave_port(&binding),
             Role::Idle(None) => {}
-            Role::Listener(listener) => listener.close(),
-            Role::Stream(stream) => stream.abandon(self.options().linger() == Some(0)),
+            Role::Listener(listener, _) => listener.close(),
+            Role::Stream(connected) => connected.stream.abandon(self.options().linger() == Some(0)),
         }
     }
 }
