@@ -978,6 +978,28 @@ CASE(nobody_waits_for_connections_any_more)
 	CHECK(other >= 0 && name_of(other).sin_port == htons(7202));
 }
 
+CASE(a_port_whose_connections_are_still_there)
+{
+	int fd = tcp(), other;
+
+	CHECK(set(fd, SOL_SOCKET, SO_REUSEADDR, 1) == 0);
+	CHECK(bind(fd, ADDRESS(NEAR, 7203), LENGTH) == 0 && listen(fd, 5) == 0);
+	have(fd, CONNECT);
+	CHECK(comes(fd));
+	other = accept(fd, NULL, NULL);
+	CHECK(other >= 0);
+	close(fd);
+	fd = tcp();
+	FAILS(EADDRINUSE, bind(fd, ADDRESS(NEAR, 7203), LENGTH));
+	CHECK(set(fd, SOL_SOCKET, SO_REUSEADDR, 1) == 0);
+	CHECK(bind(fd, ADDRESS(NEAR, 7203), LENGTH) == 0 && listen(fd, 5) == 0);
+	have(fd, CONNECT);
+	CHECK(comes(fd));
+	CHECK(accept(fd, NULL, NULL) >= 0);
+	CHECK(send(other, "question", 8, 0) == 8);
+	CHECK(comes(other) && recv(other, got, 100, 0) == 8);
+}
+
 CASE(a_connection_waits_while_there_is_no_number)
 {
 	int fd = listening(1), other;

@@ -39,7 +39,8 @@ impl Listener {
         stream.connection.lock().listen(way.local);
         stream.was_open.store(false, Ordering::Relaxed);
         stream.set_listener(Some(Arc::downgrade(self)));
-        let binding = Binding { remote: Some(way.remote), ..Binding::new(way.local) };
+        let mut binding = Binding { remote: Some(way.remote), ..Binding::new(way.local) };
+        stream.core.let_share(&mut binding);
         let added = PORTS.lock().add(binding, Handle::Stream(stream.clone()));
         {
             let mut queue = self.queue.lock();

@@ -29,7 +29,7 @@ use crtos_core::{
 use crtos_inet::{
     connection::{Connection, Phase},
     packet::{self, Packet, Protocol, USUAL},
-    ports::{Ports, Way},
+    ports::{Binding, Ports, Way},
 };
 use linux_raw_sys::net;
 
@@ -192,6 +192,12 @@ impl Core {
             keep_count: AtomicU32::new(9),
             patience: AtomicU32::new(0),
         })
+    }
+
+    /// Has others share a port as the options say.
+    fn let_share(&self, binding: &mut Binding) {
+        binding.shares = self.options.has(net::SO_REUSEADDR);
+        binding.balances = self.options.has(net::SO_REUSEPORT);
     }
 
     /// Has a connection do what options say.
