@@ -217,6 +217,12 @@ pub trait Socket: Send + Sync {
     /// getsockopt(2): the whole value, however much room a program has. May sleep.
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno>;
 
+    /// Whether the value of an option is told as a whole or not at all (ERANGE), and not cut off
+    /// where there is less room.
+    fn tells_whole(&self, _level: u32, _name: u32) -> bool {
+        false
+    }
+
     /// As [`option`](Self::option), where a program may ask by what is at `at`. May sleep.
     fn option_at(&self, level: u32, name: u32, _at: UserAddr) -> Result<Vec<u8>, Errno> {
         self.option(level, name)

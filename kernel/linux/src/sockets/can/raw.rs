@@ -328,6 +328,10 @@ impl Socket for Raw {
         Ok(room as u64)
     }
 
+    fn tells_whole(&self, level: u32, name: u32) -> bool {
+        (level, name) == (SOL_CAN_RAW, FILTER)
+    }
+
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         match level {
             net::SOL_SOCKET => return self.core.common.get(name),

@@ -207,8 +207,10 @@ pub fn getsockopt(row: &Row, args: Args) -> SysResult {
     }
     let value = UserAddr::new(value);
     let bytes: Vec<u8> = socket.option_at(level as u32, name as u32, value)?;
-    // Only lists are told whole or not at all.
-    if bytes.len() > room && bytes.len() > LONGEST_CUT {
+    if !bytes.is_empty() && room < least_room(level as u32, name as u32) {
+        return Err(Errno::EINVAL);
+    }
+    if bytes.len() > room && socket.tells_whole(level as u32, name as u32) {
         user::write_u32(at, bytes.len() as u32)?;
         return Err(Errno::ERANGE);
     }
@@ -218,9 +220,14 @@ pub fn getsockopt(row: &Row, args: Args) -> SysResult {
     Ok(0)
 }
 
-/// Bytes of the longest value of an option that is cut off where there is less room: a `struct
-/// timeval`.
-const LONGEST_CUT: usize = 16;
+/// Bytes of room that there has to be for the value of an option, where Linux wants some.
+fn least_room(level: u32, name: u32) -> usize {
+    match (level, name) {
+        (net::SOL_SOCKET, net::SO_BINDTODEVICE) => net::IFNAMSIZ as usize,
+        (net::SOL_SOCKET, net::SO_COOKIE) => size_of::<u64>(),
+        _ => 0,
+    }
+}
 
 /// shutdown(fd, how).
 pub fn shutdown(row: &Row, args: Args) -> SysResult {
