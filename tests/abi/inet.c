@@ -1119,6 +1119,110 @@ CASE(options_of_tcp)
 	CHECK(get(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP);
 }
 
+/* What a socket that has to do with no protocol of that number is asked is another error. */
+CASE(options_of_other_protocols)
+{
+	int datagrams = bound_udp(), fd = connected();
+	socklen_t length = 4;
+	char value[16];
+
+	FAILS(EOPNOTSUPP, getsockopt(datagrams, IPPROTO_TCP, TCP_NODELAY, value, &length));
+	FAILS(ENOPROTOOPT, set(datagrams, IPPROTO_TCP, TCP_NODELAY, 1));
+	FAILS(EOPNOTSUPP, getsockopt(fd, IPPROTO_UDP, 1, value, &length));
+	FAILS(EINVAL, set(fd, SOL_IP, IP_MULTICAST_TTL, 1));
+	FAILS(EPROTO, set(fd, SOL_IP, IP_ADD_MEMBERSHIP, 1));
+	CHECK(get(fd, SOL_IP, IP_MTU) > 500);
+	FAILS(EINVAL, set(datagrams, SOL_IP, IP_MULTICAST_ALL, 2));
+	CHECK(set(datagrams, SOL_IP, IP_MULTICAST_IF, 0) == 0);
+}
+
+/* A value is cut off where there is less room, but for a name. */
+CASE(values_of_options_that_find_little_room)
+{
+	struct tcp_info info;
+	socklen_t length = sizeof(info);
+	int fd = connected();
+	char name[16];
+
+	CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0);
+	CHECK(length == sizeof(info) && info.tcpi_state == TCP_ESTABLISHED);
+	length = 1;
+	CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && length == 1);
+	length = 4;
+	CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0 && length == 4);
+	length = 16;
+	CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0 && length == 16);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "near", 5) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length) == 0 && length == 5);
+	FAILS(EINVAL, getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length));
+}
+
+CASE(options_of_tcp_that_keep_a_number)
+{
+	static const struct {
+		int name, given, told;
+	} taken[] = {
+		{ TCP_CORK, 5, 1 },	      { TCP_CORK, 0, 0 },
+		{ TCP_QUICKACK, 0, 0 },	      { TCP_QUICKACK, 1, 1 },
+		{ TCP_SYNCNT, 3, 3 },	      { TCP_LINGER2, 7, 7 },
+		{ TCP_LINGER2, 121, 120 },    { TCP_LINGER2, 0, 60 },
+		{ TCP_LINGER2, -5, -1 },      { TCP_DEFER_ACCEPT, 1, 1 },
+		{ TCP_DEFER_ACCEPT, 2, 3 },   { TCP_DEFER_ACCEPT, 300, 367 },
+		{ TCP_DEFER_ACCEPT, -1, 0 },  { TCP_WINDOW_CLAMP, 5, 1152 },
+		{ TCP_WINDOW_CLAMP, 5000, 5000 }, { TCP_WINDOW_CLAMP, 0, 0 },
+		{ TCP_THIN_LINEAR_TIMEOUTS, 1, 1 },
+		{ TCP_NOTSENT_LOWAT, -1, -1 }, { TCP_MAXSEG, 88, 88 },
+		{ TCP_MAXSEG, 0, 536 },
+	}, refused[] = {
+		{ TCP_SYNCNT, 0, 0 },	      { TCP_SYNCNT, 128, 0 },
+		{ TCP_MAXSEG, 87, 0 },	      { TCP_MAXSEG, 32768, 0 },
+		{ TCP_THIN_LINEAR_TIMEOUTS, 2, 0 }, { TCP_USER_TIMEOUT, -1, 0 },
+		{ TCP_KEEPINTVL, 0, 0 },      { TCP_KEEPCNT, 128, 0 },
+	};
+	int fd = tcp();
+
+	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(get(fd, IPPROTO_TCP, TCP_MAXSEG) == 536 && get(fd, IPPROTO_TCP, TCP_LINGER2) == 60);
+	CHECK(get(fd, IPPROTO_TCP, TCP_SYNCNT) == 6 && get(fd, IPPROTO_TCP, TCP_QUICKACK) == 1);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
+		CHECK(set(fd, IPPROTO_TCP, taken[i].name, taken[i].given) == 0);
+		CHECK(get(fd, IPPROTO_TCP, taken[i].name) == taken[i].told);
+	}
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++)
+		FAILS(EINVAL, set(fd, IPPROTO_TCP, refused[i].name, refused[i].given));
+	CHECK(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) == 0);
+	FAILS(ENOENT, setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "ren", 3));
+	FAILS(EINVAL, setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "", 0));
+}
+
+CASE(segments_are_as_short_as_is_wanted)
+{
+	int fd = tcp(), most;
+
+	CHECK(set(fd, IPPROTO_TCP, TCP_MAXSEG, 600) == 0);
+	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(get(fd, IPPROTO_TCP, TCP_MAXSEG) == 600);
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	most = get(fd, IPPROTO_TCP, TCP_MAXSEG);
+	/* Linux takes some of it for a time stamp. */
+	CHECK(most > 500 && most <= 600);
+	CHECK(send(fd, bytes, 5000, 0) == 5000);
+	CHECK(recv(fd, got, 5000, MSG_WAITALL) == 5000 && memcmp(got, bytes, 5000) == 0);
+}
+
+CASE(who_is_too_far_away_is_not_heard)
+{
+	int fd = connected();
+
+	CHECK(get(fd, SOL_IP, IP_MINTTL) == 0);
+	FAILS(EINVAL, set(fd, SOL_IP, IP_MINTTL, 256));
+	CHECK(set(fd, SOL_IP, IP_MINTTL, 65) == 0 && get(fd, SOL_IP, IP_MINTTL) == 65);
+	CHECK(send(fd, "hello", 5, 0) == 5);
+	CHECK(!ready(fd, POLLIN, NEVER));
+	CHECK(set(fd, SOL_IP, IP_MINTTL, 64) == 0);
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 5);
+}
+
 CASE(both_ends_at_the_same_address)
 {
 	int fd = listening(5), one = tcp(), other;

@@ -34,7 +34,7 @@ const SOCKET: u32 = net::SOL_SOCKET;
 const IP: u32 = net::SOL_IP;
 
 /// All of these.
-const ALL: [Kept; 17] = [
+const ALL: [Kept; 22] = [
     kept(SOCKET, net::SO_REUSEADDR, 1, 0),
     kept(SOCKET, net::SO_REUSEPORT, 1, 0),
     kept(SOCKET, net::SO_BROADCAST, 1, 0),
@@ -49,6 +49,13 @@ const ALL: [Kept; 17] = [
     kept(IP, net::IP_RECVTOS, 1, 0),
     kept(IP, net::IP_RECVERR, 1, 0),
     kept(IP, net::IP_MTU_DISCOVER, 5, 1),
+    kept(IP, net::IP_MINTTL, 255, 0),
+    // No packet has options that could be told.
+    kept(IP, net::IP_RECVOPTS, 1, 0),
+    kept(IP, net::IP_RETOPTS, 1, 0),
+    // Addresses of nobody are Linux's, and a port that is bound is taken at once.
+    kept(IP, net::IP_FREEBIND, 1, 0),
+    kept(IP, net::IP_BIND_ADDRESS_NO_PORT, 1, 0),
     kept(IP, net::IP_MULTICAST_TTL, 255, 1),
     kept(IP, net::IP_MULTICAST_LOOP, 1, 1),
     kept(IP, net::IP_MULTICAST_ALL, 1, 1),
@@ -253,7 +260,8 @@ impl Options {
                 let address = address.map_or(Ipv4Addr::UNSPECIFIED, |own| own.address);
                 return Some(address.octets().to_vec());
             }
-            (IP, net::IP_FREEBIND) => 0,
+            // Nobody can set any.
+            (IP, net::IP_OPTIONS) => return Some(Vec::new()),
             _ => self.values[place(level, name)?].load(Ordering::Relaxed),
         };
         Some(value.to_ne_bytes().to_vec())
@@ -266,6 +274,11 @@ impl Options {
             (SOCKET, net::SO_BINDTODEVICE | net::SO_BINDTOIFINDEX) => self.set_device(name, value),
             (IP, net::IP_MULTICAST_IF) => match group_interface(value) {
                 _ if value.len() < 4 => Err(Errno::EINVAL),
+                // None in particular.
+                _ if value.iter().all(|&byte| byte == 0) => {
+                    self.group_interface.store(0, Ordering::Relaxed);
+                    Ok(())
+                }
                 Some(index) => {
                     self.group_interface.store(index, Ordering::Relaxed);
                     Ok(())
@@ -290,6 +303,7 @@ impl Options {
             (SOCKET, net::SO_RCVLOWAT) => number = number.clamp(1, kept.most),
             (IP, net::IP_TTL) if number == 0 => return Err(Errno::EINVAL),
             (IP, net::IP_TOS) => number &= 255,
+            (IP, net::IP_MULTICAST_ALL) => {}
             _ if kept.most == 1 => number = u32::from(number != 0),
             _ => {}
         }

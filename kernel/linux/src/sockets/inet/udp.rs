@@ -785,7 +785,8 @@ impl Socket for Udp {
                 Ok(mtu.to_ne_bytes().to_vec())
             }
             (net::SOL_SOCKET, _) => self.core.common.get(name),
-            _ => Err(Errno::ENOPROTOOPT),
+            (net::SOL_IP | net::SOL_UDP, _) => Err(Errno::ENOPROTOOPT),
+            _ => Err(Errno::EOPNOTSUPP),
         }
     }
 

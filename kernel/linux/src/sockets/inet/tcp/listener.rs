@@ -118,16 +118,8 @@ impl Listener {
         };
         let link = link.ok_or(Errno::ENETDOWN)?;
         let common = self.core.common.of_connection();
-        let core = Core::new(common, self.core.options.of_connection());
-        for (to, from) in [
-            (&core.keep_idle, &self.core.keep_idle),
-            (&core.keep_every, &self.core.keep_every),
-            (&core.keep_count, &self.core.keep_count),
-            (&core.patience, &self.core.patience),
-        ] {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        core.prompt.store(self.core.prompt.load(Ordering::Relaxed), Ordering::Relaxed);
+        let own_options = self.core.own_options.of_connection();
+        let core = Core::new(common, self.core.options.of_connection(), own_options);
         let stream = Stream::new(core, link)?;
         self.queue.lock().spares.push(stream);
         Ok(())

@@ -6,6 +6,7 @@
 //! | [`stream`] | a connection |
 //! | [`listener`] | who waits for connections |
 //! | [`socket`] | what a program has: either of these, or neither so far |
+//! | [`options`] | options of TCP |
 //!
 //! A thread that calls does what is to be done for its connection itself. A segment that comes is
 //! brought to its connection by a thread of the interface's driver. Each connection has a lock,
@@ -13,6 +14,7 @@
 //! touched.
 
 mod listener;
+mod options;
 mod socket;
 mod stream;
 
@@ -20,7 +22,7 @@ pub use socket::Tcp;
 
 use alloc::sync::Arc;
 use core::net::SocketAddrV4;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crtos_core::{
     task::{Mutex, WaitError, WaitQueue},
@@ -74,12 +76,8 @@ struct Core {
     watchers: Watchers,
     common: Common,
     options: Options,
-    prompt: AtomicBool,
-    keep_idle: AtomicU32,
-    keep_every: AtomicU32,
-    keep_count: AtomicU32,
-    /// TCP_USER_TIMEOUT: milliseconds; 0 for the preset.
-    patience: AtomicU32,
+    /// Those of TCP.
+    own_options: options::Options,
 }
 
 /// What has a port.
@@ -178,7 +176,7 @@ pub fn look() -> (Option<u64>, u32) {
 }
 
 impl Core {
-    fn new(common: Common, options: Options) -> Arc<Self> {
+    fn new(common: Common, options: Options, own_options: options::Options) -> Arc<Self> {
         Arc::new(Self {
             number: description::number(),
             readers: WaitQueue::new(),
@@ -186,11 +184,7 @@ impl Core {
             watchers: Watchers::new(),
             common,
             options,
-            prompt: AtomicBool::new(false),
-            keep_idle: AtomicU32::new(7200),
-            keep_every: AtomicU32::new(75),
-            keep_count: AtomicU32::new(9),
-            patience: AtomicU32::new(0),
+            own_options,
         })
     }
 
@@ -202,18 +196,18 @@ impl Core {
 
     /// Has a connection do what options say.
     fn apply(&self, connection: &mut Connection) {
-        let seconds = |value: &AtomicU32| u64::from(value.load(Ordering::Relaxed)) * SECOND;
-        connection.set_prompt(self.prompt.load(Ordering::Relaxed));
+        let option = |name| u64::from(self.own_options.value(name));
+        let seconds = |name| option(name) * SECOND;
+        connection.set_prompt(option(net::TCP_NODELAY) != 0);
         connection.set_lifetime(self.options.ip(net::IP_TTL) as u8);
         let keeps = self.options.has(net::SO_KEEPALIVE);
-        let idle = seconds(&self.keep_idle);
+        let idle = seconds(net::TCP_KEEPIDLE);
         connection.set_keep_alive(keeps.then_some(idle));
-        let asked = u64::from(self.keep_count.load(Ordering::Relaxed));
-        let patience = match (self.patience.load(Ordering::Relaxed), connection.phase()) {
+        let patience = match (option(net::TCP_USER_TIMEOUT), connection.phase()) {
             (0, Phase::Opening | Phase::Listening) => OPENING_MOST,
-            (0, _) if keeps => idle + seconds(&self.keep_every) * asked,
+            (0, _) if keeps => idle + seconds(net::TCP_KEEPINTVL) * option(net::TCP_KEEPCNT),
             (0, _) => PATIENCE,
-            (millis, _) => u64::from(millis) * 1_000_000,
+            (millis, _) => millis * 1_000_000,
         };
         connection.set_patience(Some(patience));
     }

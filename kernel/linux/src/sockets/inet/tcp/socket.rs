@@ -3,7 +3,6 @@
 
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::net::{Ipv4Addr, SocketAddrV4};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_core::{mm::heap, sync::SpinLock, task::Mutex};
@@ -33,6 +32,10 @@ use crate::{
     },
 };
 
+/// The way in which it gives way to others, as TCP_CONGESTION tells it, and the bytes of its name.
+const CONGESTION: [u8; 16] = *b"reno\0\0\0\0\0\0\0\0\0\0\0\0";
+const CONGESTION_NAME: usize = 4;
+
 /// What a socket is.
 enum Role {
     /// Neither of the others; bound to that, if it is.
@@ -60,17 +63,8 @@ impl Tcp {
     /// What takes the place of a socket of Linux's of the family `domain`, which is bound to that
     /// address if its port is not 0.
     pub fn of(foreign: &Foreign, domain: u32, local: SocketAddrV4) -> Result<Self, Errno> {
-        let core = Core::new(Common::of(foreign, domain)?, Options::of(foreign)?);
-        let number = |name| foreign.number(net::SOL_TCP, name);
-        core.prompt.store(number(net::TCP_NODELAY)? != 0, Ordering::Relaxed);
-        for (to, name) in [
-            (&core.keep_idle, net::TCP_KEEPIDLE),
-            (&core.keep_every, net::TCP_KEEPINTVL),
-            (&core.keep_count, net::TCP_KEEPCNT),
-            (&core.patience, net::TCP_USER_TIMEOUT),
-        ] {
-            to.store(number(name)?.min(32767 * 1000), Ordering::Relaxed);
-        }
+        let own_options = super::options::Options::of(foreign)?;
+        let core = Core::new(Common::of(foreign, domain)?, Options::of(foreign)?, own_options);
         let own = Self { core, role: Mutex::new(Role::Idle(None)) };
         if local.port() != 0 {
             let binding = own.take_port(local)?;
@@ -674,25 +668,35 @@ impl Socket for Tcp {
         if level == net::SOL_SOCKET {
             return self.core.common.get(name);
         }
-        let load = |value: &AtomicU32| value.load(Ordering::Relaxed);
         let value = match (level, name) {
-            (net::SOL_TCP, net::TCP_NODELAY) => self.core.prompt.load(Ordering::Relaxed).into(),
-            (net::SOL_TCP, net::TCP_KEEPIDLE) => load(&self.core.keep_idle),
-            (net::SOL_TCP, net::TCP_KEEPINTVL) => load(&self.core.keep_every),
-            (net::SOL_TCP, net::TCP_KEEPCNT) => load(&self.core.keep_count),
-            (net::SOL_TCP, net::TCP_USER_TIMEOUT) => load(&self.core.patience),
             (net::SOL_TCP, net::TCP_MAXSEG) => match self.stream() {
-                Some(stream) => stream.link.interface.mtu() as u32 - 40,
-                None => 536,
+                Some(stream) => stream.segment,
+                None => self.core.own_options.get(name).unwrap_or_default(),
             },
-            (net::SOL_TCP, net::TCP_CONGESTION) => return Ok(b"reno\0".to_vec()),
+            (net::SOL_TCP, net::TCP_CONGESTION) => return Ok(CONGESTION.to_vec()),
             (net::SOL_TCP, net::TCP_INFO) => return Ok(self.info()),
-            _ => return Err(Errno::ENOPROTOOPT),
+            (net::SOL_TCP, _) => self.core.own_options.get(name).ok_or(Errno::ENOPROTOOPT)?,
+            (net::SOL_IP, net::IP_MTU) => match self.stream() {
+                Some(stream) => stream.link.interface.mtu() as u32,
+                None => return Err(Errno::ENOTCONN),
+            },
+            (net::SOL_IP, _) => return Err(Errno::ENOPROTOOPT),
+            _ => return Err(Errno::EOPNOTSUPP),
         };
         Ok(value.to_ne_bytes().to_vec())
     }
 
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
+        // Groups have nothing to do with connections.
+        match (level, name) {
+            (net::SOL_IP, net::IP_MULTICAST_TTL | net::IP_MULTICAST_IF) => {
+                return Err(Errno::EINVAL);
+            }
+            (net::SOL_IP, net::IP_ADD_MEMBERSHIP | net::IP_DROP_MEMBERSHIP) => {
+                return Err(Errno::EPROTO);
+            }
+            _ => {}
+        }
         let result = match self.options().set(level, name, value) {
             Some(result) => result,
             None if level == net::SOL_SOCKET => return self.core.common.set(name, value),
@@ -769,23 +773,24 @@ impl Socket for Tcp {
 
 impl Tcp {
     fn set_tcp(&self, name: u32, value: &[u8]) -> Result<(), Errno> {
+        if name == net::TCP_CONGESTION {
+            // Programs need not end it by a 0.
+            let mut name = value.split(|byte| *byte == 0);
+            let asked = name.next().filter(|name| !name.is_empty()).ok_or(Errno::EINVAL)?;
+            let is_known = CONGESTION.starts_with(asked) && asked.len() == CONGESTION_NAME;
+            return if is_known { Ok(()) } else { Err(Errno::ENOENT) };
+        }
         let number = u32::from_ne_bytes(*value.first_chunk().ok_or(Errno::EINVAL)?);
-        let (to, range) = match name {
-            net::TCP_NODELAY => {
-                self.core.prompt.store(number != 0, Ordering::Relaxed);
-                return Ok(());
-            }
-            net::TCP_KEEPIDLE => (&self.core.keep_idle, 1..=32767),
-            net::TCP_KEEPINTVL => (&self.core.keep_every, 1..=32767),
-            net::TCP_KEEPCNT => (&self.core.keep_count, 1..=127),
-            net::TCP_USER_TIMEOUT => (&self.core.patience, 0..=i32::MAX as u32),
-            _ => return Err(Errno::ENOPROTOOPT),
-        };
-        if !range.contains(&number) {
+        // One that has begun keeps what it has.
+        if name == net::TCP_WINDOW_CLAMP && number == 0 && self.has_begun() {
             return Err(Errno::EINVAL);
         }
-        to.store(number, Ordering::Relaxed);
-        Ok(())
+        self.core.own_options.set(name, number)
+    }
+
+    /// Whether it has listened or connected.
+    fn has_begun(&self) -> bool {
+        !matches!(*self.role.lock(), Role::Idle(_))
     }
 
     /// What is known for a `struct tcp_info`: the state, and the length of segments.
@@ -796,7 +801,7 @@ impl Tcp {
         let mut info = alloc::vec![0; LENGTH];
         info[0] = match (self.stream(), self.listener()) {
             (Some(stream), _) => {
-                let segment = (stream.link.interface.mtu() as u32 - 40).to_ne_bytes();
+                let segment = stream.segment.to_ne_bytes();
                 info[SEND_MSS..SEND_MSS + 4].copy_from_slice(&segment);
                 info[RECEIVE_MSS..RECEIVE_MSS + 4].copy_from_slice(&segment);
                 stream.connection.lock().state_number()

@@ -25,10 +25,15 @@ use crate::{
     sockets::inet::{clock, link::Link},
 };
 
+/// Bytes of the headers of a packet with a segment.
+const HEADERS: usize = 40;
+
 /// A connection.
 pub(super) struct Stream {
     pub(super) core: Arc<Core>,
     pub(super) link: Arc<Link>,
+    /// Most bytes of a segment.
+    pub(super) segment: u32,
     pub(super) connection: Mutex<Connection>,
     /// When it is to be looked at; `u64::MAX` for never.
     pub(super) due: AtomicU64,
@@ -53,11 +58,17 @@ impl Stream {
         // Linux counts twice what a program may fill.
         let receive = core.common.receive_buffer() as usize / 2;
         let send = core.common.send_buffer() as usize;
-        let mtu = link.interface.mtu();
+        let most = link.interface.mtu().saturating_sub(HEADERS) as u32;
+        let segment = match core.own_options.value(net::TCP_MAXSEG) {
+            0 => most,
+            asked => asked.min(most),
+        };
+        let mtu = segment as usize + HEADERS;
         let connection = Connection::new(mtu, arch::random(), receive, send, time::now().0);
         Ok(Arc::new(Self {
             core,
             link,
+            segment,
             connection: Mutex::new(connection),
             due: AtomicU64::new(u64::MAX),
             reading: Mutex::new(()),
@@ -89,6 +100,10 @@ impl Stream {
     }
 
     pub(super) fn receive(self: &Arc<Self>, packet: &Packet, remote: SocketAddrV4, resets: bool) {
+        // Who comes from further away than is permitted is not heard.
+        if u32::from(packet.lifetime) < self.core.options.ip(net::IP_MINTTL) {
+            return;
+        }
         let mut connection = self.connection.lock();
         let now = time::now().0;
         let out = &mut |frame: &mut [u8]| self.transmit(frame);
