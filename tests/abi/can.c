@@ -125,6 +125,7 @@ CASE(an_interface_is_found_by_its_name)
 	strcpy(request.ifr_name, NEAR);
 	CHECK(ioctl(fd, SIOCGIFINDEX, &request) == 0 && request.ifr_ifindex == (int)index);
 	CHECK(ioctl(fd, SIOCGIFMTU, &request) == 0 && request.ifr_mtu == CAN_MTU);
+	CHECK(ioctl(fd, SIOCGIFMETRIC, &request) == 0 && request.ifr_metric == 0);
 	CHECK(ioctl(fd, SIOCGIFFLAGS, &request) == 0);
 	CHECK((request.ifr_flags & (IFF_UP | IFF_RUNNING | IFF_NOARP)) ==
 	      (IFF_UP | IFF_RUNNING | IFF_NOARP));
@@ -236,6 +237,86 @@ CASE(a_socket_knows_what_it_is)
 	CHECK(fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode));
 	CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC);
 	CHECK((fcntl(fd, F_GETFL) & (O_ACCMODE | O_NONBLOCK)) == O_RDWR);
+	close(fd);
+}
+
+/* Options of all sockets, of which most have no meaning for CAN. */
+static void keeps_options(int fd)
+{
+	static const int flags[] = {
+		SO_DEBUG, SO_REUSEADDR, SO_DONTROUTE, SO_BROADCAST, SO_KEEPALIVE, SO_OOBINLINE,
+		SO_NO_CHECK, SO_PASSCRED,
+	};
+	static const int told[] = {
+		SO_ACCEPTCONN, SO_BSDCOMPAT, SO_PREFER_BUSY_POLL, SO_INCOMING_NAPI_ID, SO_ZEROCOPY,
+		SO_SNDLOWAT, SO_BPF_EXTENSIONS, SO_INCOMING_CPU, SO_BUSY_POLL,
+	};
+	static const int fixed[] = { SO_ACCEPTCONN, SO_SNDLOWAT, SO_PEERCRED, SO_COOKIE };
+	struct linger linger = { 1, 7 };
+	struct { int pid, uid, gid; } peer;
+	unsigned long long cookie = 0, again = 1;
+	socklen_t length = sizeof(linger);
+
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
+		CHECK(get(fd, SOL_SOCKET, flags[i]) == 0);
+		CHECK(set(fd, SOL_SOCKET, flags[i], 5) == 0);
+		CHECK(get(fd, SOL_SOCKET, flags[i]) == 1);
+		CHECK(set(fd, SOL_SOCKET, flags[i], 0) == 0);
+		CHECK(get(fd, SOL_SOCKET, flags[i]) == 0);
+		FAILS(EINVAL, setsockopt(fd, SOL_SOCKET, flags[i], &fd, 3));
+	}
+	for (size_t i = 0; i < sizeof(told) / sizeof(*told); i++)
+		SAY("option %d: %d", told[i], get(fd, SOL_SOCKET, told[i]));
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
+		FAILS(ENOPROTOOPT, set(fd, SOL_SOCKET, fixed[i], 1));
+	CHECK(get(fd, SOL_SOCKET, SO_RCVLOWAT) == 1);
+	CHECK(set(fd, SOL_SOCKET, SO_RCVLOWAT, 9) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_RCVLOWAT) == 9);
+	CHECK(set(fd, SOL_SOCKET, SO_RCVLOWAT, 0) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_RCVLOWAT) == 1);
+	CHECK(set(fd, SOL_SOCKET, SO_PRIORITY, 7) == 0 && get(fd, SOL_SOCKET, SO_PRIORITY) == 7);
+	CHECK(set(fd, SOL_SOCKET, SO_MARK, 77) == 0 && get(fd, SOL_SOCKET, SO_MARK) == 77);
+	FAILS(EINVAL, set(fd, SOL_SOCKET, SO_BUSY_POLL, -1));
+	FAILS(EOPNOTSUPP, set(fd, SOL_SOCKET, SO_PEEK_OFF, 1));
+	FAILS(EOPNOTSUPP, getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &peer, &length));
+
+	/* The time stays when it is turned off. */
+	FAILS(EINVAL, setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, 4));
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
+	linger = (struct linger){ 0, 3 };
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &length) == 0);
+	CHECK(length == sizeof(linger) && linger.l_onoff == 0 && linger.l_linger == 7);
+
+	length = sizeof(peer);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0);
+	CHECK(length == sizeof(peer) && peer.pid == 0 && peer.uid == -1 && peer.gid == -1);
+	length = sizeof(cookie);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_COOKIE, &again, &length) == 0);
+	CHECK(length == sizeof(cookie) && cookie != 0 && cookie == again);
+}
+
+CASE(options_of_all_sockets_are_kept)
+{
+	unsigned long long first = 0, second = 0;
+	socklen_t length = sizeof(first);
+	struct sockaddr_can to = address(NEAR);
+	int fd = raw(), jobs = socket(AF_CAN, SOCK_DGRAM, CAN_BCM);
+
+	/* What was set, and told, before there was an interface. */
+	CHECK(set(fd, SOL_SOCKET, SO_KEEPALIVE, 1) == 0);
+	CHECK(set(fd, SOL_SOCKET, SO_PRIORITY, 3) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_COOKIE, &first, &length) == 0);
+	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_KEEPALIVE) == 1 && get(fd, SOL_SOCKET, SO_PRIORITY) == 3);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_COOKIE, &second, &length) == 0 && first == second);
+	CHECK(set(fd, SOL_SOCKET, SO_KEEPALIVE, 0) == 0);
+	keeps_options(fd);
+	CHECK(connect(jobs, (struct sockaddr *)&to, sizeof(to)) == 0);
+	CHECK(getsockopt(jobs, SOL_SOCKET, SO_COOKIE, &second, &length) == 0 && first != second);
+	keeps_options(jobs);
+	close(jobs);
 	close(fd);
 }
 

@@ -1114,6 +1114,12 @@ CASE(options_of_tcp)
 	CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_LINGER, &told_linger, &length) == 0);
 	CHECK(told_linger.l_onoff == 1 && told_linger.l_linger == 3);
+	/* The time stays when it is turned off. */
+	linger = (struct linger){ 0, 9 };
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_LINGER, &told_linger, &length) == 0);
+	CHECK(told_linger.l_onoff == 0 && told_linger.l_linger == 3);
+	CHECK(get(fd, SOL_SOCKET, SO_OOBINLINE) == 0 && get(fd, SOL_SOCKET, SO_NO_CHECK) == 0);
 	CHECK(get(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM);
 	CHECK(get(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET);
 	CHECK(get(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP);

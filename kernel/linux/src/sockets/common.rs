@@ -40,6 +40,47 @@ const STAMPS: [u32; 4] = [
     net::SO_TIMESTAMPNS_NEW,
 ];
 
+/// An option that only keeps what was set.
+struct Kept {
+    name: u32,
+    /// What it has been before anybody set it.
+    preset: u32,
+    /// Whether it only keeps whether that was 0.
+    is_flag: bool,
+}
+
+const fn flag(name: u32) -> Kept {
+    Kept { name, preset: 0, is_flag: true }
+}
+
+const fn number(name: u32, preset: u32) -> Kept {
+    Kept { name, preset, is_flag: false }
+}
+
+/// All of these. Families for which one has a meaning look before at what they have themselves.
+const KEPT: [Kept; 13] = [
+    flag(net::SO_DEBUG),
+    flag(net::SO_REUSEADDR),
+    flag(net::SO_DONTROUTE),
+    flag(net::SO_BROADCAST),
+    flag(net::SO_KEEPALIVE),
+    flag(net::SO_OOBINLINE),
+    flag(net::SO_NO_CHECK),
+    flag(net::SO_PASSCRED),
+    number(net::SO_PRIORITY, 0),
+    number(net::SO_MARK, 0),
+    number(net::SO_RCVLOWAT, 1),
+    number(net::SO_BUSY_POLL, 0),
+    number(net::SO_INCOMING_CPU, u32::MAX),
+];
+
+/// What BPF knows of a packet (SKF_AD_MAX).
+const BPF_EXTENSIONS: u32 = 64;
+/// The highest priority that whoever asks gets.
+const MOST_PRIORITY: u32 = 6;
+/// Cookies of sockets that Linux never had have this bit.
+const COOKIE_OF_REALM: u64 = 1 << 63;
+
 /// When the last message came that no control message told of: `struct timeval`, `struct timespec`.
 const SIOCGSTAMP: u32 = 0x8906;
 const SIOCGSTAMPNS: u32 = 0x8907;
@@ -63,19 +104,22 @@ pub struct Common {
     tells_lost: AtomicBool,
     /// When the last message came that was received, if no control message told that; 0 for none.
     last_stamp: AtomicU64,
-    priority: AtomicU32,
-    mark: AtomicU32,
+    /// [`KEPT`].
+    kept: [AtomicU32; KEPT.len()],
+    /// SO_LINGER: whether, and how many seconds.
+    lingers: AtomicBool,
+    linger: AtomicU32,
+    /// What no other socket has; 0 if it is one that only the realm had, and nobody asked.
+    cookie: AtomicU64,
     /// An error that the next call tells; 0 for none.
     error: AtomicU32,
 }
 
-/// Names of options that only keep a number, with where.
-fn kept(common: &Common, name: u32) -> Option<&AtomicU32> {
-    match name {
-        net::SO_PRIORITY => Some(&common.priority),
-        net::SO_MARK => Some(&common.mark),
-        _ => None,
-    }
+/// The option of that name, with where its value is.
+fn kept(common: &Common, name: u32) -> Result<(&'static Kept, &AtomicU32), Errno> {
+    static ALL: [Kept; KEPT.len()] = KEPT;
+    let mut all = ALL.iter().zip(&common.kept);
+    all.find(|(kept, _)| kept.name == name).ok_or(Errno::ENOPROTOOPT)
 }
 
 impl Common {
@@ -99,10 +143,19 @@ impl Common {
             errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(false),
             last_stamp: AtomicU64::new(0),
-            priority: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_PRIORITY)?),
-            mark: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_MARK)?),
+            kept: KEPT.map(|kept| {
+                let told = foreign.number(net::SOL_SOCKET, kept.name);
+                AtomicU32::new(told.unwrap_or(kept.preset))
+            }),
+            lingers: AtomicBool::new(false),
+            linger: AtomicU32::new(0),
+            cookie: AtomicU64::new(0),
             error: AtomicU32::new(0),
         };
+        own.set_linger(&foreign.option(net::SOL_SOCKET, net::SO_LINGER)?)?;
+        let cookie = foreign.option(net::SOL_SOCKET, net::SO_COOKIE)?;
+        let cookie = u64::from_ne_bytes(*cookie.first_chunk().ok_or(Errno::EINVAL)?);
+        own.cookie.store(cookie, Ordering::Relaxed);
         for name in
             [net::SO_RCVTIMEO_OLD, net::SO_SNDTIMEO_OLD, net::SO_RXQ_OVFL, net::SO_SELECT_ERR_QUEUE]
         {
@@ -136,8 +189,10 @@ impl Common {
             errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(self.tells_lost.load(Ordering::Relaxed)),
             last_stamp: AtomicU64::new(0),
-            priority: copy(&self.priority),
-            mark: copy(&self.mark),
+            kept: core::array::from_fn(|at| copy(&self.kept[at])),
+            lingers: AtomicBool::new(self.lingers.load(Ordering::Relaxed)),
+            linger: copy(&self.linger),
+            cookie: AtomicU64::new(0),
             error: AtomicU32::new(0),
         }
     }
@@ -294,11 +349,23 @@ impl Common {
             net::SO_RXQ_OVFL => self.tells_lost.load(Ordering::Relaxed).into(),
             net::SO_SELECT_ERR_QUEUE => self.errors.is_urgent().into(),
             net::SO_ACCEPTCONN
-            | net::SO_DEBUG
-            | net::SO_REUSEADDR
-            | net::SO_DONTROUTE
-            | net::SO_BROADCAST
-            | net::SO_KEEPALIVE => 0,
+            | net::SO_BSDCOMPAT
+            | net::SO_PREFER_BUSY_POLL
+            | net::SO_INCOMING_NAPI_ID
+            | net::SO_ZEROCOPY => 0,
+            net::SO_SNDLOWAT => 1,
+            net::SO_BPF_EXTENSIONS => BPF_EXTENSIONS,
+            net::SO_PEEK_OFF if self.peeks_at_offsets() => u32::MAX,
+            net::SO_PEEK_OFF => return Err(Errno::EOPNOTSUPP),
+            net::SO_LINGER => {
+                let on = self.lingers.load(Ordering::Relaxed).into();
+                let seconds = self.linger.load(Ordering::Relaxed);
+                return Ok([on, seconds].map(u32::to_ne_bytes).concat());
+            }
+            // Nobody: no process, and no user or group.
+            net::SO_PEERCRED => return Ok([0, u32::MAX, u32::MAX].map(u32::to_ne_bytes).concat()),
+            net::SO_TXTIME => return Ok(alloc::vec![0; 8]),
+            net::SO_COOKIE => return Ok(self.cookie().to_ne_bytes().to_vec()),
             net::SO_TIMESTAMPING_OLD => return Ok(self.stamping_value(name)),
             net::SO_TIMESTAMPING_NEW => return Ok(self.stamping_value(name)),
             net::SO_RCVTIMEO_OLD | net::SO_RCVTIMEO_NEW => {
@@ -306,9 +373,38 @@ impl Common {
             }
             net::SO_SNDTIMEO_OLD | net::SO_SNDTIMEO_NEW => return Ok(timeval(&self.send_timeout)),
             _ if STAMPS.contains(&name) => (simple == name).into(),
-            _ => kept(self, name).ok_or(Errno::ENOPROTOOPT)?.load(Ordering::Relaxed),
+            _ => kept(self, name)?.1.load(Ordering::Relaxed),
         };
         Ok(value.to_ne_bytes().to_vec())
+    }
+
+    /// How many seconds close(2) waits for what was not sent, if that was set.
+    pub fn linger(&self) -> Option<u32> {
+        self.lingers.load(Ordering::Relaxed).then(|| self.linger.load(Ordering::Relaxed))
+    }
+
+    fn set_linger(&self, value: &[u8]) -> Result<(), Errno> {
+        let (&[on, seconds], _) =
+            value.as_chunks::<4>().0.split_first_chunk().ok_or(Errno::EINVAL)?;
+        let on = u32::from_ne_bytes(on) != 0;
+        self.lingers.store(on, Ordering::Relaxed);
+        // The time stays otherwise, as under Linux.
+        if on {
+            self.linger.store(u32::from_ne_bytes(seconds), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether the family knows SO_PEEK_OFF.
+    fn peeks_at_offsets(&self) -> bool {
+        matches!(self.domain, net::AF_INET | net::AF_INET6)
+    }
+
+    fn cookie(&self) -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(COOKIE_OF_REALM);
+        let fresh = LAST.fetch_add(1, Ordering::Relaxed);
+        let first = self.cookie.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
+        first.map_or_else(|known| known, |_| fresh)
     }
 
     fn stamping_value(&self, name: u32) -> Vec<u8> {
@@ -332,7 +428,11 @@ impl Common {
             to.store(timeout(value)?, Ordering::Relaxed);
             return Ok(());
         }
+        if name == net::SO_LINGER {
+            return self.set_linger(value);
+        }
         let number = u32::from_ne_bytes(*value.first_chunk().ok_or(Errno::EINVAL)?);
+        let is_negative = number > i32::MAX as u32;
         let doubled = |number: u32| number.min(i32::MAX as u32 / 2) * 2;
         match name {
             net::SO_RCVBUF | net::SO_RCVBUFFORCE => {
@@ -353,10 +453,35 @@ impl Common {
                 let name = if number != 0 { name } else { 0 };
                 self.simple_stamps.store(name, Ordering::Relaxed);
             }
-            // Without meaning here, as for CAN under Linux.
-            net::SO_REUSEADDR | net::SO_DONTROUTE | net::SO_BROADCAST | net::SO_KEEPALIVE => {}
-            _ => kept(self, name).ok_or(Errno::ENOPROTOOPT)?.store(number, Ordering::Relaxed),
+            // Without meaning, as under Linux.
+            net::SO_BSDCOMPAT => {}
+            net::SO_PEEK_OFF if self.peeks_at_offsets() && is_negative => {}
+            net::SO_PEEK_OFF => return Err(Errno::EOPNOTSUPP),
+            _ => self.keep(name, number)?,
         }
+        Ok(())
+    }
+
+    /// Sets one of [`KEPT`]. May sleep.
+    fn keep(&self, name: u32, number: u32) -> Result<(), Errno> {
+        let (kept, place) = kept(self, name)?;
+        let is_negative = number > i32::MAX as u32;
+        let number = match name {
+            net::SO_DEBUG if number != 0 && !is_capable(&[linux::CAP_NET_ADMIN])? => {
+                return Err(Errno::EACCES);
+            }
+            net::SO_PRIORITY if number <= MOST_PRIORITY => number,
+            net::SO_PRIORITY | net::SO_MARK
+                if !is_capable(&[linux::CAP_NET_RAW, linux::CAP_NET_ADMIN])? =>
+            {
+                return Err(Errno::EPERM);
+            }
+            net::SO_BUSY_POLL if is_negative => return Err(Errno::EINVAL),
+            net::SO_RCVLOWAT => number.clamp(1, i32::MAX as u32),
+            _ if kept.is_flag => (number != 0).into(),
+            _ => number,
+        };
+        place.store(number, Ordering::Relaxed);
         Ok(())
     }
 
@@ -367,10 +492,18 @@ impl Common {
         }
         /// Memory of the kernel is not the administrator's to give away without bound.
         const MAX_FORCED: u32 = 8 << 20;
-        let operation = Operation::IsCapable { capability: linux::CAP_NET_ADMIN };
-        linux_result(remote::request(operation)?).map_err(|_| Errno::EPERM)?;
-        Ok(MAX_FORCED)
+        if is_capable(&[linux::CAP_NET_ADMIN])? { Ok(MAX_FORCED) } else { Err(Errno::EPERM) }
     }
+}
+
+/// Whether the program has one of these capabilities. May sleep.
+fn is_capable(any: &[u32]) -> Result<bool, Errno> {
+    for &capability in any {
+        if linux_result(remote::request(Operation::IsCapable { capability })?).is_ok() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn deadline(timeout: &AtomicU64) -> Option<Nanos> {

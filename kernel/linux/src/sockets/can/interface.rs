@@ -121,6 +121,7 @@ pub fn is_known(request: u32) -> bool {
             | ioctl::SIOCGIFMTU
             | ioctl::SIOCGIFHWADDR
             | ioctl::SIOCGIFTXQLEN
+            | ioctl::SIOCGIFMETRIC
     )
 }
 
@@ -147,6 +148,7 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
         }
         ioctl::SIOCGIFMTU => ifreq.put(&(Frame::SIZE as u32).to_ne_bytes()),
         ioctl::SIOCGIFTXQLEN => ifreq.put(&interface.queue_length().to_ne_bytes()),
+        ioctl::SIOCGIFMETRIC => ifreq.put(&[0; 4]),
         _ => ifreq.put_hardware(HARDWARE, &[]),
     }
     Some(ifreq.write())

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_channel::Operation;
 use linux_raw_sys::{general as linux, net};
@@ -68,9 +68,6 @@ pub struct Options {
     device: AtomicU32,
     /// The interface that packets for groups go to; 0 for the one that it is bound to.
     group_interface: AtomicU32,
-    /// SO_LINGER: whether, and how many seconds.
-    lingers: AtomicBool,
-    linger: AtomicU32,
 }
 
 fn place(level: u32, name: u32) -> Option<usize> {
@@ -173,8 +170,6 @@ impl Options {
             values: ALL.map(|kept| AtomicU32::new(kept.preset)),
             device: AtomicU32::new(0),
             group_interface: AtomicU32::new(0),
-            lingers: AtomicBool::new(false),
-            linger: AtomicU32::new(0),
         }
     }
 
@@ -185,7 +180,6 @@ impl Options {
             let told = foreign.number(kept.level, kept.name)?;
             value.store(told.clamp(kept.least, kept.most), Ordering::Relaxed);
         }
-        own.set_linger(&foreign.option(SOCKET, net::SO_LINGER)?)?;
         Ok(own)
     }
 
@@ -196,8 +190,6 @@ impl Options {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         own.device.store(self.device(), Ordering::Relaxed);
-        own.lingers.store(self.lingers.load(Ordering::Relaxed), Ordering::Relaxed);
-        own.linger.store(self.linger.load(Ordering::Relaxed), Ordering::Relaxed);
         own
     }
 
@@ -226,28 +218,9 @@ impl Options {
         self.group_interface.load(Ordering::Relaxed)
     }
 
-    /// How many seconds close(2) waits for what was not sent, if that was set.
-    pub fn linger(&self) -> Option<u32> {
-        self.lingers.load(Ordering::Relaxed).then(|| self.linger.load(Ordering::Relaxed))
-    }
-
-    fn set_linger(&self, value: &[u8]) -> Result<(), Errno> {
-        let (Some(on), Some(seconds)) = (word(value, 0), word(value, 4)) else {
-            return Err(Errno::EINVAL);
-        };
-        self.lingers.store(on != 0, Ordering::Relaxed);
-        self.linger.store(seconds, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// getsockopt(2); `None` if it is none of these.
     pub fn get(&self, level: u32, name: u32) -> Option<Vec<u8>> {
         let value = match (level, name) {
-            (SOCKET, net::SO_LINGER) => {
-                let on = u32::from(self.lingers.load(Ordering::Relaxed));
-                let linger = self.linger.load(Ordering::Relaxed);
-                return Some([on, linger].map(u32::to_ne_bytes).concat());
-            }
             (SOCKET, net::SO_BINDTODEVICE) => {
                 let interface = interface::by_index(self.device());
                 let name = interface.iter().flat_map(|interface| interface.name().bytes());
@@ -270,7 +243,6 @@ impl Options {
     /// setsockopt(2); `None` if it is none of these.
     pub fn set(&self, level: u32, name: u32, value: &[u8]) -> Option<Result<(), Errno>> {
         let result = match (level, name) {
-            (SOCKET, net::SO_LINGER) => self.set_linger(value),
             (SOCKET, net::SO_BINDTODEVICE | net::SO_BINDTOIFINDEX) => self.set_device(name, value),
             (IP, net::IP_MULTICAST_IF) => match group_interface(value) {
                 _ if value.len() < 4 => Err(Errno::EINVAL),

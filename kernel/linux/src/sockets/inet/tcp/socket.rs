@@ -820,7 +820,9 @@ impl Drop for Tcp {
             Role::Idle(Some(binding)) => self.leave_port(&binding),
             Role::Idle(None) => {}
             Role::Listener(listener, _) => listener.close(),
-            Role::Stream(connected) => connected.stream.abandon(self.options().linger() == Some(0)),
+            Role::Stream(connected) => {
+                connected.stream.abandon(self.core.common.linger() == Some(0));
+            }
         }
     }
 }
