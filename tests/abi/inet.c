@@ -299,7 +299,9 @@ static struct lost lost(int fd)
 		} else if (at->cmsg_level == SOL_IP && at->cmsg_type == IP_TTL) {
 			memcpy(&lost.lifetime, CMSG_DATA(at), sizeof(lost.lifetime));
 		} else {
-			CHECK(at->cmsg_type == (at->cmsg_level == SOL_IP ? IP_RECVERR : IPV6_RECVERR));
+			const int expected = at->cmsg_level == SOL_IP ? IP_RECVERR : IPV6_RECVERR;
+
+			CHECK(at->cmsg_type == expected);
 			CHECK(length <= sizeof(lost.said) && lost.level == -1);
 			memcpy(&lost.said, CMSG_DATA(at), length);
 			lost.said_length = length;
