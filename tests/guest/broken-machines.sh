@@ -6,6 +6,7 @@
 # more kernels: 6.1
 # realm: no
 # timeout: 600
+# tier: full
 # uses: explained
 # Variables are those of common/explained.sh.
 # shellcheck disable=SC2154

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # An IOMMU in scalable mode, with tables of the first stage: those of processors.
 # kernels: 6.12
+# tier: full
 # more kernels: 6.1
 # realm: no
 # devices: yes

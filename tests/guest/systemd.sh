@@ -8,6 +8,7 @@
 # realm: no
 # packages: systemd-sysv,dbus,udev
 # timeout: 600
+# tier: full
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0

@@ -11,6 +11,7 @@
 # devices: yes
 # uses: edu exits vfio
 # timeout: 900
+# tier: full
 # full: COUNT=2000
 # Variables are those of common/edu.sh.
 # shellcheck disable=SC2154

@@ -3,6 +3,7 @@
 # `./x vm` passes arguments, streams, signals and exit statuses through as they are.
 # full: PACKAGES=yes
 # timeout: 1800
+# tier: full
 set -u
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
