@@ -1140,6 +1140,7 @@ CASE(options_of_other_protocols)
 	FAILS(EINVAL, set(fd, SOL_IP, IP_MULTICAST_TTL, 1));
 	FAILS(EPROTO, set(fd, SOL_IP, IP_ADD_MEMBERSHIP, 1));
 	CHECK(get(fd, SOL_IP, IP_MTU) > 500);
+	CHECK(set(fd, SOL_IP, IP_TOS, 0xbb) == 0 && get(fd, SOL_IP, IP_TOS) == 0xb8);
 	FAILS(EINVAL, set(datagrams, SOL_IP, IP_MULTICAST_ALL, 2));
 	CHECK(set(datagrams, SOL_IP, IP_MULTICAST_IF, 0) == 0);
 }

@@ -36,6 +36,9 @@ use crate::{
 const CONGESTION: [u8; 16] = *b"reno\0\0\0\0\0\0\0\0\0\0\0\0";
 const CONGESTION_NAME: usize = 4;
 
+/// The bits of a type of service that tell of congestion.
+const ECN: u8 = 3;
+
 /// What a socket is.
 enum Role {
     /// Neither of the others; bound to that, if it is.
@@ -697,10 +700,17 @@ impl Socket for Tcp {
             }
             _ => {}
         }
-        let result = match self.options().set(level, name, value) {
+        let mut value = value.to_vec();
+        if (level, name) == (net::SOL_IP, net::IP_TOS)
+            && let Some(service) = value.first_mut()
+        {
+            // That the network is congested is said by TCP itself.
+            *service &= !ECN;
+        }
+        let result = match self.options().set(level, name, &value) {
             Some(result) => result,
-            None if level == net::SOL_SOCKET => return self.core.common.set(name, value),
-            None if level == net::SOL_TCP => self.set_tcp(name, value),
+            None if level == net::SOL_SOCKET => return self.core.common.set(name, &value),
+            None if level == net::SOL_TCP => self.set_tcp(name, &value),
             None => Err(Errno::ENOPROTOOPT),
         };
         if let Some(stream) = self.stream() {
