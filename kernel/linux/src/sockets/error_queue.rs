@@ -5,11 +5,11 @@
 //! The memory of it is there before anything comes: nothing is allocated when a frame is sent or
 //! lost.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::SocketAddrV4;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_core::{mm::heap, sync::SpinLock};
-use crtos_inet::packet::Unreachable;
+use crtos_inet::{inbox::About, packet::Unreachable};
 use crtos_nic::{inbox::Inbox, stamping::Report};
 use linux_raw_sys::{errno, net};
 
@@ -55,16 +55,8 @@ pub enum Cause {
 pub struct Message {
     /// What it says.
     pub why: Unreachable,
-    /// Who has sent it, to which address, and the number of the interface on which it came.
-    pub from: Ipv4Addr,
-    /// See [`from`](Self::from).
-    pub to: Ipv4Addr,
-    /// See [`from`](Self::from).
-    pub interface: u32,
-    /// How many routers it might still have passed.
-    pub lifetime: u8,
-    /// Its type of service.
-    pub service: u8,
+    /// What is known of the packet with it.
+    pub about: About,
 }
 
 impl Entry {

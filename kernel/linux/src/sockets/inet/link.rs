@@ -13,6 +13,7 @@ use crtos_core::{
     time::{self, Nanos},
 };
 use crtos_inet::{
+    inbox::About,
     kept::{Kept, Room},
     neighbors::{Due, Neighbors},
     packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, Protocol, Station, USUAL},
@@ -356,15 +357,17 @@ impl Link {
         });
         for packet in &lost {
             let Some(returned) = packet::returned(packet) else { continue };
-            let message = Message {
-                why: packet::Unreachable::HOST,
-                from: returned.source.0,
-                to: returned.source.0,
+            let own = returned.source.0;
+            let about = About {
+                source: (own, 0),
+                destination: own,
                 interface: LOOPBACK,
                 lifetime: packet::LIFETIME,
                 service: NETWORK_CONTROL,
+                ..About::default()
             };
-            stack::report(self, message, &returned);
+            let why = packet::Unreachable::HOST;
+            stack::report(self, Message { why, about }, &returned);
         }
     }
 

@@ -84,7 +84,7 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet, stamp: Stamp) {
     match packet.protocol {
         Protocol::Udp => deliver_datagram(link, packet, packet.payload, stamp),
         Protocol::Tcp if is_own => tcp::deliver(link, packet),
-        Protocol::Icmp if is_own => deliver_icmp(link, packet),
+        Protocol::Icmp if is_own => deliver_icmp(link, packet, stamp),
         Protocol::Igmp => {
             if let Some(group) = packet::parse_query(packet.payload) {
                 link.answer_query(group);
@@ -97,19 +97,24 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet, stamp: Stamp) {
 /// The group of all stations.
 const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 
-fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: Stamp) {
-    let (source, destination) = (packet.source, packet.destination);
-    let Some(datagram) = packet::parse_datagram(payload, source, destination) else { return };
-    let about = About {
-        source: (source, datagram.source),
-        destination,
+/// What is known of a packet, which came at `stamp` from that port.
+fn about(link: &Link, packet: &Packet, port: u16, stamp: Stamp) -> About {
+    About {
+        source: (packet.source, port),
+        destination: packet.destination,
         stamp: stamp.software.0,
         hardware: stamp.hardware.map(|at| at.0),
         interface: link.interface.index(),
         lifetime: packet.lifetime,
         service: packet.service,
         lost: 0,
-    };
+    }
+}
+
+fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: Stamp) {
+    let (source, destination) = (packet.source, packet.destination);
+    let Some(datagram) = packet::parse_datagram(payload, source, destination) else { return };
+    let about = about(link, packet, datagram.source, stamp);
     let way = Way {
         local: SocketAddrV4::new(destination, datagram.destination),
         remote: SocketAddrV4::new(source, datagram.source),
@@ -127,7 +132,7 @@ fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: St
     }
 }
 
-fn deliver_icmp(link: &Link, packet: &Packet) {
+fn deliver_icmp(link: &Link, packet: &Packet, stamp: Stamp) {
     match packet::parse_icmp(packet.payload) {
         Some(Icmp::Echo { ident, sequence, data }) => {
             if !link.may_answer() {
@@ -142,15 +147,8 @@ fn deliver_icmp(link: &Link, packet: &Packet) {
             });
         }
         Some(Icmp::Unreachable(why, returned)) => {
-            let message = Message {
-                why,
-                from: packet.source,
-                to: packet.destination,
-                interface: link.interface.index(),
-                lifetime: packet.lifetime,
-                service: packet.service,
-            };
-            report(link, message, &returned);
+            let about = about(link, packet, 0, stamp);
+            report(link, Message { why, about }, &returned);
         }
         None => {}
     }

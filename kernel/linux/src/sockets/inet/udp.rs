@@ -584,21 +584,6 @@ impl Udp {
     }
 }
 
-/// What control messages tell of the message of ICMP that says that something is lost. Linux does
-/// not know there which address of its own it is about.
-fn about_lost(loss: &Loss) -> Option<(About, Ipv4Addr)> {
-    let Cause::Icmp(message) = &loss.cause else { return None };
-    let about = About {
-        source: (message.from, 0),
-        destination: message.to,
-        interface: message.interface,
-        lifetime: message.lifetime,
-        service: message.service,
-        ..About::default()
-    };
-    Some((about, Ipv4Addr::UNSPECIFIED))
-}
-
 impl Socket for Udp {
     fn bind(&self, address: &Address) -> Result<(), Errno> {
         let local = socket_address(address)?;
@@ -755,9 +740,13 @@ impl Socket for Udp {
             // What is known of the packet that came or was sent, and the address of the realm.
             let about = match &entry {
                 Entry::Sent(report) => self.about_sent(report, bytes),
-                Entry::Lost(loss) => {
-                    received.from = address_of(loss.to);
-                    about_lost(loss)
+                Entry::Lost(Loss { to, cause, .. }) => {
+                    received.from = address_of(*to);
+                    match cause {
+                        // Linux does not know there which address of its own that is about.
+                        Cause::Icmp(message) => Some((message.about, Ipv4Addr::UNSPECIFIED)),
+                        Cause::TooLong(_) => None,
+                    }
                 }
             };
             // The error, and the address of who has told it.
