@@ -700,17 +700,14 @@ impl Socket for Tcp {
             }
             _ => {}
         }
-        let mut value = value.to_vec();
-        if (level, name) == (net::SOL_IP, net::IP_TOS)
-            && let Some(service) = value.first_mut()
-        {
-            // That the network is congested is said by TCP itself.
-            *service &= !ECN;
-        }
-        let result = match self.options().set(level, name, &value) {
+        // That the network is congested is said by TCP itself.
+        let is_service = (level, name) == (net::SOL_IP, net::IP_TOS);
+        let service = value.first().filter(|_| is_service).map(|service| [service & !ECN]);
+        let value = service.as_ref().map_or(value, |service| &service[..]);
+        let result = match self.options().set(level, name, value) {
             Some(result) => result,
-            None if level == net::SOL_SOCKET => return self.core.common.set(name, &value),
-            None if level == net::SOL_TCP => self.set_tcp(name, &value),
+            None if level == net::SOL_SOCKET => return self.core.common.set(name, value),
+            None if level == net::SOL_TCP => self.set_tcp(name, value),
             None => Err(Errno::ENOPROTOOPT),
         };
         if let Some(stream) = self.stream() {
