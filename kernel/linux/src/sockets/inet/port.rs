@@ -40,6 +40,12 @@ pub fn draw() -> u16 {
     arch::random() as u16
 }
 
+/// Has others share a port as the options say.
+pub fn let_share(binding: &mut Binding, options: &Options) {
+    binding.shares = options.has(net::SO_REUSEADDR);
+    binding.balances = options.has(net::SO_REUSEPORT);
+}
+
 /// Takes the port of an address for a socket with these options, or any if that is 0.
 pub fn take<T: Clone + PartialEq>(
     ports: &Mutex<Ports<T>>,
@@ -47,12 +53,8 @@ pub fn take<T: Clone + PartialEq>(
     options: &Options,
     socket: T,
 ) -> Result<Binding, Errno> {
-    let mut binding = Binding {
-        interface: options.device(),
-        shares: options.has(net::SO_REUSEADDR),
-        balances: options.has(net::SO_REUSEPORT),
-        ..Binding::new(local)
-    };
+    let mut binding = Binding { interface: options.device(), ..Binding::new(local) };
+    let_share(&mut binding, options);
     let mut ports = ports.lock();
     if local.port() == 0 {
         let port = ports.free(binding, draw()).ok_or(Errno::EADDRINUSE)?;

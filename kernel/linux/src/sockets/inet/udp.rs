@@ -783,11 +783,9 @@ impl Socket for Udp {
         if let Some(result) = self.options().set(level, name, value) {
             let device = self.options().device();
             let mut state = self.state.lock();
-            let (shares, balances) =
-                (self.options().has(net::SO_REUSEADDR), self.options().has(net::SO_REUSEPORT));
             self.change(&mut state, |binding| {
                 binding.interface = device;
-                (binding.shares, binding.balances) = (shares, balances);
+                port::let_share(binding, self.options());
             });
             if (level, name) == (net::SOL_IP, net::IP_RECVERR) && !self.core.tells_errors() {
                 self.core.common.errors.clear();

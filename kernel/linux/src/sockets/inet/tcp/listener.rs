@@ -13,7 +13,11 @@ use crtos_inet::{
 };
 
 use super::{Core, Handle, OPENING_LEAST, PORTS, stream::Stream};
-use crate::{abi::Errno, files::Events, sockets::inet::link};
+use crate::{
+    abi::Errno,
+    files::Events,
+    sockets::inet::{link, port},
+};
 
 /// Connections that came to a port.
 pub(super) struct Queue {
@@ -40,7 +44,7 @@ impl Listener {
         stream.was_open.store(false, Ordering::Relaxed);
         stream.set_listener(Some(Arc::downgrade(self)));
         let mut binding = Binding { remote: Some(way.remote), ..Binding::new(way.local) };
-        stream.core.let_share(&mut binding);
+        port::let_share(&mut binding, &stream.core.options);
         let added = PORTS.lock().add(binding, Handle::Stream(stream.clone()));
         {
             let mut queue = self.queue.lock();

@@ -31,7 +31,7 @@ use crtos_core::{
 use crtos_inet::{
     connection::{Connection, Phase},
     packet::{self, Packet, Protocol, USUAL},
-    ports::{Binding, Ports, Way},
+    ports::{Ports, Way},
 };
 use linux_raw_sys::net;
 
@@ -186,12 +186,6 @@ impl Core {
             options,
             own_options,
         })
-    }
-
-    /// Has others share a port as the options say.
-    fn let_share(&self, binding: &mut Binding) {
-        binding.shares = self.options.has(net::SO_REUSEADDR);
-        binding.balances = self.options.has(net::SO_REUSEPORT);
     }
 
     /// Has a connection do what options say.

@@ -128,7 +128,7 @@ impl Tcp {
         let port = bound.map_or(0, |binding| binding.local.port());
         let mut binding =
             Binding { remote: Some(remote), ..Binding::new(SocketAddrV4::new(own, port)) };
-        self.core.let_share(&mut binding);
+        port::let_share(&mut binding, self.options());
         {
             let mut ports = PORTS.lock();
             if port == 0 {
