@@ -17,6 +17,10 @@ peer() {
 
 # over_there COMMAND...: runs it there.
 over_there() { ip netns exec peer "$@"; }
+# there COMMAND...: the same, for a minute at most.
+there() { over_there timeout 60 "$@"; }
+# listens PORT: waits until somebody there listens.
+listens() { await "over_there ss -Hltn | grep -q :$1"; }
 # alone_again: ends what runs there, and Linux has far without the namespace.
 alone_again() {
 	ip netns pids peer | xargs -r kill

@@ -18,9 +18,6 @@ fail() { echo "FAILED $*"; failed=1; }
 wire && peer || exit 1
 crtos up --cpus 3 --memory 512M --device near || exit 1
 here() { timeout 60 crtos run -- "$@"; }
-there() { over_there timeout 60 "$@"; }
-# listens PORT: waits until somebody there listens.
-listens() { await "over_there ss -Hltn | grep -q :$1"; }
 head -c 300000 /dev/urandom >file
 sum=$(md5sum <file)
 

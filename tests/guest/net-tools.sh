@@ -18,9 +18,6 @@ fail() { echo "FAILED $*"; failed=1; }
 wire && peer || exit 1
 crtos up --cpus 3 --memory 256M --device near || exit 1
 here() { timeout 60 crtos run -- "$@"; }
-there() { over_there timeout 60 "$@"; }
-# listens PORT: waits until somebody there listens.
-listens() { await "over_there ss -Hltn | grep -q :$1"; }
 # answers PORT: waits until somebody here does.
 answers() { await "over_there nc -z -w 1 10.9.0.1 $1" 100 || fail "nobody at port $1"; }
 head -c 300000 /dev/urandom >file
