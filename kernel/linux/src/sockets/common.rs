@@ -197,6 +197,16 @@ impl Common {
         }
     }
 
+    /// The value of one that keeps a number; 0 if it is none of these.
+    pub fn value(&self, name: u32) -> u32 {
+        kept(self, name).map_or(0, |(_, value)| value.load(Ordering::Relaxed))
+    }
+
+    /// Whether one that keeps a number is on.
+    pub fn has(&self, name: u32) -> bool {
+        self.value(name) != 0
+    }
+
     /// Bytes of what is received that may wait.
     pub fn receive_buffer(&self) -> u32 {
         self.receive_buffer.load(Ordering::Relaxed)

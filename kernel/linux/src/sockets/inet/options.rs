@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of both kinds of sockets: of SOL_SOCKET those that concern this family, and of IP.
+//! Options of both kinds of sockets: of SOL_SOCKET those that this family alone has, and of IP.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -20,28 +20,21 @@ use crate::{
 struct Kept {
     level: u32,
     name: u32,
-    least: u32,
     most: u32,
     /// What it has been before anybody set it.
     preset: u32,
 }
 
 const fn kept(level: u32, name: u32, most: u32, preset: u32) -> Kept {
-    Kept { level, name, least: 0, most, preset }
+    Kept { level, name, most, preset }
 }
 
 const SOCKET: u32 = net::SOL_SOCKET;
 const IP: u32 = net::SOL_IP;
 
 /// All of these.
-const ALL: [Kept; 22] = [
-    kept(SOCKET, net::SO_REUSEADDR, 1, 0),
+const ALL: [Kept; 16] = [
     kept(SOCKET, net::SO_REUSEPORT, 1, 0),
-    kept(SOCKET, net::SO_BROADCAST, 1, 0),
-    kept(SOCKET, net::SO_KEEPALIVE, 1, 0),
-    kept(SOCKET, net::SO_OOBINLINE, 1, 0),
-    kept(SOCKET, net::SO_DONTROUTE, 1, 0),
-    kept(SOCKET, net::SO_RCVLOWAT, i32::MAX as u32, 1),
     kept(IP, net::IP_TOS, 255, 0),
     kept(IP, net::IP_TTL, 255, 64),
     kept(IP, net::IP_PKTINFO, 1, 0),
@@ -178,7 +171,7 @@ impl Options {
         let own = Self::new();
         for (kept, value) in ALL.iter().zip(&own.values) {
             let told = foreign.number(kept.level, kept.name)?;
-            value.store(told.clamp(kept.least, kept.most), Ordering::Relaxed);
+            value.store(told.min(kept.most), Ordering::Relaxed);
         }
         Ok(own)
     }
@@ -193,17 +186,16 @@ impl Options {
         own
     }
 
-    /// The value of one that keeps a number.
-    pub fn value(&self, level: u32, name: u32) -> u32 {
+    fn value(&self, level: u32, name: u32) -> u32 {
         place(level, name).map_or(0, |at| self.values[at].load(Ordering::Relaxed))
     }
 
-    /// Whether one of SOL_SOCKET is on.
-    pub fn has(&self, name: u32) -> bool {
-        self.value(SOCKET, name) != 0
+    /// Whether other sockets that say so, too, share what comes to its port.
+    pub fn balances(&self) -> bool {
+        self.value(SOCKET, net::SO_REUSEPORT) != 0
     }
 
-    /// One of IP.
+    /// The value of one of IP that keeps a number.
     pub fn ip(&self, name: u32) -> u32 {
         self.value(IP, name)
     }
@@ -272,7 +264,6 @@ impl Options {
             (_, net::IP_TTL | net::IP_MULTICAST_TTL) if kept.level == IP && number == u32::MAX => {
                 number = kept.preset;
             }
-            (SOCKET, net::SO_RCVLOWAT) => number = number.clamp(1, kept.most),
             (IP, net::IP_TTL) if number == 0 => return Err(Errno::EINVAL),
             (IP, net::IP_TOS) => number &= 255,
             (IP, net::IP_MULTICAST_ALL) => {}

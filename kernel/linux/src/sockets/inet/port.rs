@@ -12,6 +12,7 @@ use super::options::Options;
 use crate::{
     abi::{Errno, linux_result},
     remote,
+    sockets::common::Common,
 };
 
 /// Ports below that are the administrator's.
@@ -41,20 +42,21 @@ pub fn draw() -> u16 {
 }
 
 /// Has others share a port as the options say.
-pub fn let_share(binding: &mut Binding, options: &Options) {
-    binding.shares = options.has(net::SO_REUSEADDR);
-    binding.balances = options.has(net::SO_REUSEPORT);
+pub fn let_share(binding: &mut Binding, common: &Common, options: &Options) {
+    binding.shares = common.has(net::SO_REUSEADDR);
+    binding.balances = options.balances();
 }
 
 /// Takes the port of an address for a socket with these options, or any if that is 0.
 pub fn take<T: Clone + PartialEq>(
     ports: &Mutex<Ports<T>>,
     local: SocketAddrV4,
+    common: &Common,
     options: &Options,
     socket: T,
 ) -> Result<Binding, Errno> {
     let mut binding = Binding { interface: options.device(), ..Binding::new(local) };
-    let_share(&mut binding, options);
+    let_share(&mut binding, common, options);
     let mut ports = ports.lock();
     if local.port() == 0 {
         let port = ports.free(binding, draw()).ok_or(Errno::EADDRINUSE)?;

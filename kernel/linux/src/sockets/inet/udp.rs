@@ -250,7 +250,7 @@ impl Udp {
 
     /// Takes the port of an address, or any if that is 0.
     fn take_port(&self, state: &mut State, local: SocketAddrV4) -> Result<(), Errno> {
-        let binding = port::take(&PORTS, local, self.options(), self.handle())?;
+        let binding = port::take(&PORTS, local, &self.core.common, self.options(), self.handle())?;
         (state.binding, state.has_port) = (binding, true);
         Ok(())
     }
@@ -259,6 +259,15 @@ impl Udp {
     fn change(&self, state: &mut State, change: impl Fn(&mut Binding)) {
         change(&mut state.binding);
         PORTS.lock().change(state.binding.local.port(), &self.handle(), change);
+    }
+
+    /// Its port is shared, and has to do with an interface, as its options say now.
+    fn renew_binding(&self) {
+        let mut state = self.state.lock();
+        self.change(&mut state, |binding| {
+            binding.interface = self.options().device();
+            port::let_share(binding, &self.core.common, self.options());
+        });
     }
 
     /// It talks to nobody in particular any more. What the program has not bound it to itself, it
@@ -335,7 +344,7 @@ impl Udp {
         }
         let link = self.link_to(*to.ip(), *own.ip(), index)?;
         let broadcast = link.is_broadcast(*to.ip());
-        if broadcast && !self.options().has(net::SO_BROADCAST) {
+        if broadcast && !self.core.common.has(net::SO_BROADCAST) {
             return Err(Errno::EACCES);
         }
         let source = match own.ip().is_unspecified() || own.ip().is_multicast() {
@@ -611,7 +620,7 @@ impl Socket for Udp {
         }
         let to = socket_address(address)?;
         let link = self.link_to(*to.ip(), *state.binding.local.ip(), 0)?;
-        if link.is_broadcast(*to.ip()) && !self.options().has(net::SO_BROADCAST) {
+        if link.is_broadcast(*to.ip()) && !self.core.common.has(net::SO_BROADCAST) {
             return Err(Errno::EACCES);
         }
         if !state.has_port {
@@ -781,12 +790,7 @@ impl Socket for Udp {
 
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
         if let Some(result) = self.options().set(level, name, value) {
-            let device = self.options().device();
-            let mut state = self.state.lock();
-            self.change(&mut state, |binding| {
-                binding.interface = device;
-                port::let_share(binding, self.options());
-            });
+            self.renew_binding();
             if (level, name) == (net::SOL_IP, net::IP_RECVERR) && !self.core.tells_errors() {
                 self.core.common.errors.clear();
             }
@@ -800,8 +804,14 @@ impl Socket for Udp {
             (net::SOL_SOCKET, _) => {
                 self.core.common.set(name, value)?;
                 self.core.prepare_errors()?;
-                let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
-                if resizes { self.resize() } else { Ok(()) }
+                match name {
+                    net::SO_RCVBUF | net::SO_RCVBUFFORCE => self.resize(),
+                    net::SO_REUSEADDR => {
+                        self.renew_binding();
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
             }
             _ => Err(Errno::ENOPROTOOPT),
         }

@@ -44,7 +44,7 @@ impl Listener {
         stream.was_open.store(false, Ordering::Relaxed);
         stream.set_listener(Some(Arc::downgrade(self)));
         let mut binding = Binding { remote: Some(way.remote), ..Binding::new(way.local) };
-        port::let_share(&mut binding, &stream.core.options);
+        port::let_share(&mut binding, &stream.core.common, &stream.core.options);
         let added = PORTS.lock().add(binding, Handle::Stream(stream.clone()));
         {
             let mut queue = self.queue.lock();

@@ -194,7 +194,7 @@ impl Core {
         let seconds = |name| option(name) * SECOND;
         connection.set_prompt(option(net::TCP_NODELAY) != 0);
         connection.set_lifetime(self.options.ip(net::IP_TTL) as u8);
-        let keeps = self.options.has(net::SO_KEEPALIVE);
+        let keeps = self.common.has(net::SO_KEEPALIVE);
         let idle = seconds(net::TCP_KEEPIDLE);
         connection.set_keep_alive(keeps.then_some(idle));
         let patience = match (option(net::TCP_USER_TIMEOUT), connection.phase()) {

@@ -81,7 +81,8 @@ impl Tcp {
     }
 
     fn take_port(&self, local: SocketAddrV4) -> Result<Binding, Errno> {
-        port::take(&PORTS, local, self.options(), Handle::Bound(self.core.clone()))
+        let bound = Handle::Bound(self.core.clone());
+        port::take(&PORTS, local, &self.core.common, self.options(), bound)
     }
 
     fn leave_port(&self, binding: &Binding) {
@@ -128,7 +129,7 @@ impl Tcp {
         let port = bound.map_or(0, |binding| binding.local.port());
         let mut binding =
             Binding { remote: Some(remote), ..Binding::new(SocketAddrV4::new(own, port)) };
-        port::let_share(&mut binding, self.options());
+        port::let_share(&mut binding, &self.core.common, self.options());
         {
             let mut ports = PORTS.lock();
             if port == 0 {
@@ -385,7 +386,7 @@ impl Tcp {
 
     /// How many bytes make it readable (SO_RCVLOWAT).
     fn least(&self, connection: &Connection) -> usize {
-        let asked = self.options().value(net::SOL_SOCKET, net::SO_RCVLOWAT) as usize;
+        let asked = self.core.common.value(net::SO_RCVLOWAT) as usize;
         asked.min(connection.most_received())
     }
 
@@ -706,7 +707,7 @@ impl Socket for Tcp {
         let value = service.as_ref().map_or(value, |service| &service[..]);
         let result = match self.options().set(level, name, value) {
             Some(result) => result,
-            None if level == net::SOL_SOCKET => return self.core.common.set(name, value),
+            None if level == net::SOL_SOCKET => self.core.common.set(name, value),
             None if level == net::SOL_TCP => self.set_tcp(name, value),
             None => Err(Errno::ENOPROTOOPT),
         };
