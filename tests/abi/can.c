@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
+#include "driven.h"
 #include "children.h"
 #include "moments.h"
 #include "waiting.h"
@@ -583,6 +584,21 @@ CASE(readiness_is_told)
 	CHECK(gets(near, 0x51, "ready"));
 	CHECK(epoll_wait(set, &event, 1, 0) == 0);
 	close(set);
+	close(near);
+	close(far);
+}
+
+CASE(a_signal_tells_of_a_frame)
+{
+	int near = raw(), far = bound(FAR);
+	struct sockaddr_can at = address(NEAR);
+
+	/* Also if it was asked for before the socket had an interface. */
+	CHECK(drive(near) && bind(near, (struct sockaddr *)&at, sizeof(at)) == 0);
+	CHECK(fcntl(near, F_GETOWN) == getpid() && fcntl(near, F_GETSIG) == TELLS);
+	CHECK(fcntl(near, F_GETFL) == (O_RDWR | O_ASYNC));
+	put(far, 0x52, "told");
+	CHECK(is_driven(near, POLL_IN) && gets(near, 0x52, "told"));
 	close(near);
 	close(far);
 }

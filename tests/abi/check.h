@@ -237,8 +237,9 @@ static inline void run_case(const struct entry *entry)
 			(*other)->prepare();
 	entry->run();
 	dprintf(STDOUT_FILENO, "ok %s\n", entry->name);
-	reset_signals();
+	/* Closing a file may signal its owner. */
 	restore();
+	reset_signals();
 }
 
 /*

@@ -21,6 +21,7 @@
 #include <sys/uio.h>
 
 #include "check.h"
+#include "driven.h"
 #include "waiting.h"
 
 #define NEAR "10.9.0.1"
@@ -167,6 +168,19 @@ CASE(a_datagram_comes_back)
 	CHECK(recvfrom(fd, got, 100, 0, (struct sockaddr *)&from, &length) == 5);
 	CHECK(memcmp(got, "hello", 5) == 0 && length == sizeof(from));
 	CHECK(is_far(from) && from.sin_port == htons(ECHO));
+}
+
+CASE(a_signal_tells_of_a_datagram)
+{
+	int fd = udp(), group = -getpgrp();
+
+	CHECK(drive(fd) && bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(fcntl(fd, F_GETFL) == (O_RDWR | O_ASYNC) && fcntl(fd, F_GETOWN) == getpid());
+	echoes(fd, 100);
+	CHECK(is_driven(fd, POLL_IN));
+	CHECK(ioctl(fd, SIOCSPGRP, &group) == 0 && fcntl(fd, F_GETOWN) == group);
+	group = 0;
+	CHECK(ioctl(fd, FIOGETOWN, &group) == 0 && group == -getpgrp());
 }
 
 CASE(datagrams_of_any_length)

@@ -21,6 +21,7 @@
 
 #include "check.h"
 #include "children.h"
+#include "driven.h"
 #include "moments.h"
 #include "waiting.h"
 
@@ -475,6 +476,16 @@ CASE(a_signal_ends_a_wait)
 	FAILS(EINTR, tcdrain(line));
 	ualarm(0, 0);
 	CHECK(tcflush(line, TCOFLUSH) == 0 && ioctl(line, TCXONC, TCOON) == 0);
+}
+
+CASE(a_signal_tells_of_bytes)
+{
+	CHECK(drive(line) && write(other, "a", 1) == 1 && is_driven(line, POLL_IN));
+	CHECK(write(other, "b", 1) == 1 && is_driven(line, POLL_IN));
+	CHECK(fcntl(line, F_SETFL, 0) == 0 && fcntl(line, F_SETOWN, 0) == 0);
+	/* Whoever asks owns what nobody owned. */
+	signal(SIGIO, SIG_IGN);
+	CHECK(fcntl(line, F_SETFL, O_ASYNC) == 0 && fcntl(line, F_GETOWN) == getpid());
 }
 
 CASE(a_full_line_takes_no_more)

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
+#include "driven.h"
 #include "children.h"
 #include "moments.h"
 #include "uio.h"
@@ -244,6 +245,22 @@ CASE(poll_select_and_epoll_tell_of_one)
 		CHECK(ready(fd, POLLIN, 0) == 0);
 		CHECK(epoll_wait(set, &event, 1, 0) == 0);
 	}
+}
+
+CASE(a_signal_tells_of_one)
+{
+	int fd = opened(O_RDWR);
+	volatile uint32_t *registers = mapped(fd, PAGE);
+
+	CHECK(drive(fd));
+	for (int round = 0; round < 3; round++) {
+		raise_interrupt(registers);
+		CHECK(is_driven(fd, POLL_IN));
+		count_of(fd);
+		acknowledge(registers);
+	}
+	/* What is mapped stays open. */
+	CHECK(fcntl(fd, F_SETFL, 0) == 0);
 }
 
 static void *raise_later(void *registers)

@@ -22,6 +22,8 @@ pub const SI_QUEUE: i32 = -1;
 pub const BUS_MCEERR_AR: i32 = 4;
 /// `si_code`: a timer of timer_create(2).
 pub const SI_TIMER: i32 = -2;
+/// `si_code`: a file is ready (O_ASYNC), by a signal whose codes mean something else.
+pub const SI_SIGIO: i32 = -5;
 /// `si_code`: tkill(2), tgkill(2).
 pub const SI_TKILL: i32 = -6;
 
@@ -87,6 +89,15 @@ impl Info {
         let mut info = Self::new(signal, SI_TIMER);
         info.0[2] = pair(id as u32, 0);
         info.0[3] = value;
+        info
+    }
+
+    /// Makes that of a file that is ready for what `code` (POLL_*) and `band` (POLLIN and the like)
+    /// say.
+    pub fn readiness(signal: u32, code: i32, band: u64, descriptor: u32) -> Self {
+        let mut info = Self::new(signal, code);
+        info.0[2] = band;
+        info.0[3] = descriptor.into();
         info
     }
 

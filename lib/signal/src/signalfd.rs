@@ -4,15 +4,13 @@
 //! Signal and code decide which of its fields are set, and what the words of the `siginfo` mean.
 
 use crate::{
-    info::{Info, SI_KERNEL, SI_TIMER, SI_USER},
+    info::{Info, SI_KERNEL, SI_SIGIO, SI_TIMER, SI_USER},
     set::{SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGIO, SIGSEGV, SIGSYS, SIGTRAP},
 };
 
 /// Bytes of a `struct signalfd_siginfo`.
 pub const SIZE: usize = 128;
 
-/// `si_code`: input or output is possible, told by a queued signal.
-const SI_SIGIO: i32 = -5;
 /// The highest code of a signal that tells of input and output.
 const LAST_POLL: i32 = 6;
 /// The codes of SIGBUS that tell of broken memory.

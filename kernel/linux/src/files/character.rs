@@ -85,6 +85,11 @@ pub trait Character: Send + Sync {
         false
     }
 
+    /// Who is signalled when it is ready (O_ASYNC).
+    fn signalled(&self) -> Signalled {
+        Signalled::Nobody
+    }
+
     /// Who is told of changes.
     fn watchers(&self) -> &Watchers;
 
@@ -95,6 +100,17 @@ pub trait Character: Send + Sync {
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
+}
+
+/// Who is signalled when a file is ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Signalled {
+    /// It cannot signal.
+    Nobody,
+    /// Its owner.
+    Owner,
+    /// Its owner, which the process that asks for the signals becomes if there is none.
+    OwnerOrCaller,
 }
 
 /// An opening of a device, with what Linux tells of the device's file.

@@ -10,9 +10,19 @@ use linux_raw_sys::general as linux;
 use crtos_core::{hazard::Shared, mm::heap, sync::SpinLock};
 
 use super::{
-    Events, Memory, Source, Watcher, Watchers, character::Special, device::Device, event::Event,
-    last_words::LastWords, owner::Owner, pipe::Pipe, signals::Signals, socket::Reception,
-    socket::SendControl, socket::Socket, timer::Timer,
+    Events, Memory, Source, Watcher, Watchers,
+    character::{Signalled, Special},
+    device::Device,
+    event::Event,
+    last_words::LastWords,
+    owner::Owner,
+    pipe::Pipe,
+    sigio::Sigio,
+    signals::Signals,
+    socket::Reception,
+    socket::SendControl,
+    socket::Socket,
+    timer::Timer,
 };
 use crate::{
     abi::{Errno, SysResult},
@@ -90,13 +100,7 @@ impl Description {
             linux::O_ACCMODE | CHANGEABLE | linux::O_DIRECT | linux::O_LARGEFILE | linux::O_SYNC;
         let mode = flags & linux::O_ACCMODE;
         let (reads, writes) = (mode != linux::O_WRONLY, mode != linux::O_RDONLY);
-        Self {
-            reads,
-            writes,
-            status: AtomicU32::new(flags & KEPT),
-            owner: Owner::default(),
-            object,
-        }
+        Self { reads, writes, status: AtomicU32::new(flags & KEPT), owner: Owner::new(), object }
     }
 
     /// As [`Description::open`] of a device, without memory if there is a spare one. Any context.
@@ -150,6 +154,44 @@ impl Description {
             true => self.status.fetch_or(linux::O_NONBLOCK, Ordering::Relaxed),
             false => self.status.fetch_and(!linux::O_NONBLOCK, Ordering::Relaxed),
         };
+    }
+
+    fn signalled(&self) -> Signalled {
+        match &self.object {
+            Object::Pipe(_) | Object::Socket(_) => Signalled::Owner,
+            Object::Character(special) => special.file.signalled(),
+            _ => Signalled::Nobody,
+        }
+    }
+
+    /// O_ASYNC by descriptor `fd`: whether its owner is signalled when it is ready. ENOTTY if it
+    /// cannot be. Thread context; may sleep.
+    pub fn set_signalling(&self, fd: u64, on: bool) -> Result<(), Errno> {
+        if on == self.is(linux::FASYNC) {
+            return Ok(());
+        }
+        match self.signalled() {
+            Signalled::Nobody => return Err(Errno::ENOTTY),
+            Signalled::OwnerOrCaller if on && self.owner.number() == 0 => {
+                self.owner.set_caller();
+            }
+            _ => {}
+        }
+        let sigio = on.then(|| Sigio::new(self.address(), fd as u32, self.heard())).transpose()?;
+        if let Some(sigio) = &sigio {
+            self.watch(sigio.clone())?;
+            self.status.fetch_or(linux::FASYNC, Ordering::Relaxed);
+        } else {
+            self.status.fetch_and(!linux::FASYNC, Ordering::Relaxed);
+        }
+        if let Some(before) = self.owner.tell(sigio) {
+            let before: Arc<dyn Watcher> = before;
+            if let Some(watchers) = self.watchers() {
+                watchers.remove(&before);
+            }
+            before.end();
+        }
+        Ok(())
     }
 
     fn is(&self, flag: u32) -> bool {

@@ -258,6 +258,7 @@ impl Files {
 /// The status flags of Linux's file, and `further` ones, become those of the local one.
 fn set_status(made: &Made, all: &[Leaving], further: u32) -> Result<(), Errno> {
     for Leaving { file, .. } in all {
+        file.owner.give_to_linux(made.of(file))?;
         let flags = u64::from(file.status() | further);
         remote::linux(linux::__NR_fcntl, &[made.of(file), linux::F_SETFL.into(), flags])?;
     }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`description`] | an open file description, which descriptors share by reference |
 //! | [`owner`] | who is to be signalled when a file is ready |
+//! | [`sigio`] | the signal that tells them |
 //! | [`agreement`] | the shadow's numbers and ours |
 //! | [`leaving`] | local files that become Linux's |
 //! | [`memory`] | the program's memory that a transfer reads or writes |
@@ -42,6 +43,7 @@ pub mod memory;
 pub mod names;
 pub mod owner;
 pub mod pipe;
+pub mod sigio;
 pub mod signals;
 pub mod socket;
 pub mod timer;
@@ -357,6 +359,7 @@ impl Files {
                 continue;
             }
             if let Some(file) = before.find(number.into()) {
+                file.owner.follow();
                 drop(self.insert_at(number, file, false)?);
             }
         }

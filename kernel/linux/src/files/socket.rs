@@ -407,6 +407,8 @@ fn take(fd: u64, family: &Family) -> Result<bool, Errno> {
     let Some(socket) = (family.take)(&foreign)? else { return Ok(false) };
     let flags = remote::linux(linux::__NR_fcntl, &[fd, linux::F_GETFL.into(), 0])? as u32;
     let file = Description::open(Object::Socket(socket), flags | linux::O_RDWR)?;
+    file.owner.take_from_linux(fd)?;
+    file.set_signalling(fd, flags & linux::FASYNC != 0)?;
     table()?.replace(fd, file)?;
     Ok(true)
 }

@@ -39,7 +39,7 @@ pub use mask::{mask, sigpending, sigprocmask, sigprocmask_fast};
 pub use overrun::tell_overrun;
 pub use own::deliver_own;
 pub use send::{
-    Sent, forwarded, from_interrupt, kill, kill_fast, member, post, release, reserve,
+    Recipient, Sent, forwarded, from_interrupt, kill, kill_fast, member, post, release, reserve,
     rt_sigqueueinfo, rt_tgsigqueueinfo, tell_end_of_linux, tgkill, tkill, to_process, to_thread,
 };
 pub use wait::{

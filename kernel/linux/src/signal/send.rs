@@ -145,9 +145,58 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Sends `info`, which is not of the kind that fails, to a process from an interrupt, as [`post`].
-pub fn from_interrupt(process: &Process, info: Info) -> Option<Sent> {
-    queue(process, Target::Process, info, None).ok().map(|(sent, _)| sent)
+/// Sends `info` to a process from an interrupt, as [`post`]; `None` if it is of the kind that fails,
+/// and there is no room.
+pub fn from_interrupt(process: &Process, target: Target, info: Info) -> Option<Sent> {
+    queue(process, target, info, None).ok().map(|(sent, _)| sent)
+}
+
+/// Whom signals go to that a program asks for once, and that are sent whenever something happens.
+/// Dropped in thread context: it may be the last who knows the process.
+pub struct Recipient {
+    process: Arc<Process>,
+    target: Target,
+    /// The user of both the program that asked and the process, if that is certain: it hears nothing
+    /// any more once it is not.
+    uid: Option<u32>,
+}
+
+impl Recipient {
+    /// The process `pid`, if it is in the realm and the caller may signal it. Thread context; may
+    /// sleep.
+    pub fn process(user: &UserThread, pid: Pid) -> Option<Self> {
+        let process = process_of(user, pid)?;
+        Some(Self { process, target: Target::Process, uid: user.process.certain_uid() })
+    }
+
+    /// The thread `tid`, likewise.
+    pub fn thread(user: &UserThread, tid: Tid) -> Option<Self> {
+        with_thread(user, None, tid, |to| Self {
+            process: to.process.clone(),
+            target: Target::Member(to.signals.index()),
+            uid: user.process.certain_uid(),
+        })
+    }
+
+    /// Whether both are certainly of one user.
+    pub fn has_user_of(&self, other: &Self) -> bool {
+        self.uid.is_some() && self.uid == other.uid
+    }
+
+    /// Sends `info`, as [`from_interrupt`]; of signals that Linux has to carry out, and to a process
+    /// that has ended, nothing. Any context.
+    pub fn send_from_interrupt(&self, info: Info) -> Option<Sent> {
+        let is_another_user = self.uid.is_some() && self.uid != self.process.certain_uid();
+        if !stays_here(info.signal()) || is_another_user || self.process.is_ending() {
+            return None;
+        }
+        from_interrupt(&self.process, self.target, info)
+    }
+
+    /// The next step of what was sent; see [`Sent::step`].
+    pub fn step(&self, sent: &mut Sent) {
+        sent.step(&self.process);
+    }
 }
 
 /// Makes `info` pending and wakes who takes it, if that is known at once. Any context. Says as well

@@ -5,7 +5,7 @@ use alloc::{boxed::Box, sync::Arc};
 
 use crtos_abi::UserAddr;
 use crtos_sched::interval::forward;
-use crtos_signal::{Info, info::SI_KERNEL, set::SIGALRM};
+use crtos_signal::{Info, Target, info::SI_KERNEL, set::SIGALRM};
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
@@ -61,7 +61,11 @@ impl Core {
         let now = time::now();
         let mut sent = None;
         if deadline <= now {
-            sent = signal::from_interrupt(&self.process, Info::new(SIGALRM, SI_KERNEL));
+            sent = signal::from_interrupt(
+                &self.process,
+                Target::Process,
+                Info::new(SIGALRM, SI_KERNEL),
+            );
             schedule.deadline = (schedule.interval != Nanos::ZERO)
                 .then(|| forward(deadline, schedule.interval, now + SHORTEST).0);
         }

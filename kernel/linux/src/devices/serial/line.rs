@@ -19,7 +19,12 @@ use super::{Ports, transfer};
 use crate::{
     abi::{Errno, SysResult, linux_result},
     devices::attendance::Attendance,
-    files::{Events, Memory, Watchers, character::Character, lock::Locks, wait},
+    files::{
+        Events, Memory, Watchers,
+        character::{Character, Signalled},
+        lock::Locks,
+        wait,
+    },
     remote,
 };
 
@@ -376,6 +381,10 @@ impl Character for Opening {
 
     fn can_be_awaited(&self) -> bool {
         true
+    }
+
+    fn signalled(&self) -> Signalled {
+        Signalled::OwnerOrCaller
     }
 
     fn watchers(&self) -> &Watchers {

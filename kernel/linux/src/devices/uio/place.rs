@@ -28,7 +28,12 @@ use crate::{
         functions::{self, Driven},
         pins::{Hears, Pin},
     },
-    files::{Events, Memory, Watchers, character::Character, lock::Locks, wait},
+    files::{
+        Events, Memory, Watchers,
+        character::{Character, Signalled},
+        lock::Locks,
+        wait,
+    },
 };
 
 /// Bytes of the counter that programs read, and of what they write.
@@ -434,6 +439,10 @@ impl Character for Opening {
 
     fn can_be_awaited(&self) -> bool {
         true
+    }
+
+    fn signalled(&self) -> Signalled {
+        Signalled::Owner
     }
 
     fn watchers(&self) -> &Watchers {

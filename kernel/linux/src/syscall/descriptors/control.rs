@@ -48,7 +48,11 @@ pub fn fcntl(row: &Row, args: Args) -> SysResult {
         }
         (linux::F_GETFL, _) => Ok(file.status().into()),
         (linux::F_SETFL, _) => {
-            file.set_status(argument as u32);
+            match file.set_signalling(fd, argument as u32 & linux::FASYNC != 0) {
+                // As under Linux, what cannot signal ignores that it should.
+                Ok(()) | Err(Errno::ENOTTY) => file.set_status(argument as u32),
+                Err(error) => return Err(error),
+            }
             Ok(0)
         }
         (linux::F_SETOWN, _) => file.owner.set(argument as i32).map(|()| 0),
@@ -98,6 +102,15 @@ pub fn ioctl(row: &Row, args: Args) -> SysResult {
     match (request as u32, &file.object) {
         (ioctl::FIOCLEX, _) => files.set_close_on_exec(fd, true),
         (ioctl::FIONCLEX, _) => files.set_close_on_exec(fd, false),
+        (ioctl::FIOASYNC, _) => {
+            file.set_signalling(fd, user::read_u32(UserAddr::new(argument))? != 0)?
+        }
+        (ioctl::FIOSETOWN | ioctl::SIOCSPGRP, Object::Socket(_)) => {
+            file.owner.set(user::read_u32(UserAddr::new(argument))? as i32)?
+        }
+        (ioctl::FIOGETOWN | ioctl::SIOCGPGRP, Object::Socket(_)) => {
+            user::write_u32(UserAddr::new(argument), file.owner.number() as u32)?
+        }
         (ioctl::FIONBIO, _) => file.set_nonblocking(user::read_u32(UserAddr::new(argument))? != 0),
         (ioctl::FIONREAD, Object::Pipe(pipe)) => {
             user::write_u32(UserAddr::new(argument), pipe.bytes() as u32)?
