@@ -464,7 +464,7 @@ pub const TABLE: &[Row] = &[
     row(241, "mq_unlink", Remote, POINTERS, ""),
     row(242, "mq_timedsend", Remote, WAITS | RESTARTS | POINTERS | FD, ""),
     row(243, "mq_timedreceive", Remote, WAITS | RESTARTS | POINTERS | FD, ""),
-    row(244, "mq_notify", Unsupported, 0, ""),
+    row(244, "mq_notify", Remote, FD | POINTERS, ""),
     row(245, "mq_getsetattr", Remote, POINTERS | FD, ""),
     row(246, "kexec_load", Unsupported, 0, ""),
     row(
