@@ -339,3 +339,19 @@ CASE(addresses_of_nobody_raise_a_signal)
 	CHECK(touch((char *)0xffffffff80000000, 0) == SIGSEGV);
 	CHECK(touch((char *)0x8000000000000000, 0) == SIGSEGV);
 }
+
+/* Who has as many mappings as there can be can take them back. */
+CASE(no_mapping_is_one_too_many_to_be_unmapped)
+{
+	enum { MOST = 65530 };
+	char *a = mmap(NULL, 2 * (MOST + 1) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t count = 0;
+
+	CHECK(a != MAP_FAILED);
+	while (count < MOST && mprotect(a + 2 * count * PAGE, PAGE, PROT_READ) == 0)
+		count++;
+	CHECK(count > MOST / 2 - 100 && count < MOST && errno == ENOMEM);
+	CHECK(munmap(a, PAGE) == 0 && munmap(a + 2 * PAGE, PAGE) == 0);
+	CHECK(mprotect(a + 4 * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0);
+	CHECK(munmap(a, 2 * (MOST + 1) * PAGE) == 0);
+}

@@ -307,11 +307,14 @@ impl<O: Clone + PartialEq> Regions<O> {
         Ok(())
     }
 
-    /// Unmaps what is in the range, which may have holes.
+    /// Unmaps what is in the range, which may have holes. [`MapError::NoMemory`] only if the range
+    /// makes two regions of one.
     pub fn remove(&mut self, start: UserAddr, length: u64) -> Result<(), MapError> {
         Self::check(start, length)?;
         let end = start.checked_add(length).ok_or(MapError::Invalid)?;
-        self.room(1)?;
+        if self.body_at(start).is_some_and(|(&begin, body)| begin < start && end < body.end) {
+            self.room(1)?;
+        }
         self.split(start);
         self.split(end);
         while let Some((&at, _)) = self.map.range(start..end).next() {
@@ -391,7 +394,7 @@ impl<O: Clone + PartialEq> Regions<O> {
         if !self.is_mapped(start, end) {
             return Err(MapError::NoMemory);
         }
-        self.room(2)?;
+        self.room([start, end].into_iter().filter(|&at| self.is_inside(at)).count())?;
         self.split(start);
         self.split(end);
         // Even when the check fails, what was split is joined again below.
@@ -437,6 +440,11 @@ impl<O: Clone + PartialEq> Regions<O> {
 
     fn room(&self, more: usize) -> Result<(), MapError> {
         if self.map.len() + more > MAX_REGIONS { Err(MapError::NoMemory) } else { Ok(()) }
+    }
+
+    /// Says whether `at` lies inside a region, and not at its start.
+    fn is_inside(&self, at: UserAddr) -> bool {
+        self.body_at(at).is_some_and(|(&begin, _)| begin < at)
     }
 
     /// Makes `at` a boundary if it lies inside a region.
@@ -534,6 +542,30 @@ mod tests {
             }
         }
         regions
+    }
+
+    /// Where no further region has room, only what makes one more is refused.
+    #[test]
+    fn as_many_regions_as_can_be() {
+        let allowed = page(0)..page(3 * MAX_REGIONS as u64);
+        let mut regions = Regions::<u8>::new(&[allowed]);
+        let at = |index: usize| page(3 * index as u64);
+        for index in 0..MAX_REGIONS {
+            // Regions with nothing between them differ in their rights.
+            let plain = attributes(1 + index as u8 % 2, 0, 0);
+            assert_eq!(regions.insert(at(index), 3 * FRAME_SIZE, plain), Ok(()));
+        }
+        let none = Err(MapError::NoMemory);
+        let read_write = Protection::from_bits_truncate(3);
+        assert_eq!(regions.remove(at(1) + FRAME_SIZE, FRAME_SIZE), none);
+        assert_eq!(regions.protect(at(1), FRAME_SIZE, read_write), none);
+        assert_eq!(regions.protect(at(1), 3 * FRAME_SIZE, read_write), Ok(()));
+        assert_eq!(regions.lock(at(2), 3 * FRAME_SIZE, true), Ok(()));
+        // From the middle of one to the middle of another.
+        assert_eq!(regions.remove(at(3) + FRAME_SIZE, 3 * FRAME_SIZE), Ok(()));
+        assert_eq!(regions.remove(at(5), 3 * FRAME_SIZE), Ok(()));
+        assert_eq!(regions.remove(at(1) + FRAME_SIZE, FRAME_SIZE), Ok(()));
+        assert_eq!(regions.iter().count(), MAX_REGIONS);
     }
 
     proptest! {
