@@ -340,6 +340,19 @@ CASE(addresses_of_nobody_raise_a_signal)
 	CHECK(touch((char *)0x8000000000000000, 0) == SIGSEGV);
 }
 
+CASE(locked_memory_is_not_invalidated)
+{
+	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+
+	CHECK(msync(a, 3 * PAGE, MS_SYNC | MS_INVALIDATE) == 0 && mlock(a + PAGE, PAGE) == 0);
+	FAILS(EBUSY, msync(a, 3 * PAGE, MS_SYNC | MS_INVALIDATE));
+	FAILS(EBUSY, msync(a + PAGE, PAGE, MS_INVALIDATE));
+	CHECK(msync(a, PAGE, MS_INVALIDATE) == 0 && msync(a + 2 * PAGE, PAGE, MS_INVALIDATE) == 0);
+	CHECK(msync(a, 3 * PAGE, MS_SYNC) == 0);
+	CHECK(munlock(a, 3 * PAGE) == 0 && msync(a, 3 * PAGE, MS_SYNC | MS_INVALIDATE) == 0);
+	munmap(a, 3 * PAGE);
+}
+
 /* Who has as many mappings as there can be can take them back. */
 CASE(no_mapping_is_one_too_many_to_be_unmapped)
 {

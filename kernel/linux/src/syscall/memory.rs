@@ -316,6 +316,9 @@ pub fn msync([address, length, flags, ..]: Args) -> SysResult {
     }
     let (start, length) = range(UserAddr::new(address), length)?;
     let space = space()?;
+    if flags as u32 & linux::MS_INVALIDATE != 0 && space.is_locked(start, length) {
+        return Err(Errno::EBUSY);
+    }
     mappings::write_back(&space, start, length);
     if space.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
 }

@@ -310,6 +310,12 @@ impl AddressSpace {
         if end < range.end { Err(MapError::Invalid) } else { Ok(()) }
     }
 
+    /// Says whether a part of a range is locked.
+    pub fn is_locked(&self, start: UserAddr, length: u64) -> bool {
+        let end = start + length;
+        self.next_locked(&(start..end)) < end
+    }
+
     /// Where in a range memory begins that is locked; its end if none is.
     fn next_locked(&self, range: &Range<UserAddr>) -> UserAddr {
         let mut at = range.start;
