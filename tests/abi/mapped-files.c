@@ -244,6 +244,21 @@ CASE(mappings_that_the_file_does_not_allow_are_refused)
 	CHECK(close(fd) == 0 && unlink(path) == 0);
 }
 
+/* The descriptor comes first, then length and kind, then the rights. */
+CASE(a_mapping_that_is_wrong_in_two_ways_has_the_error_of_linux)
+{
+	char path[] = "/tmp/mapped-XXXXXX";
+	int fd = mkstemp(path), other = open(path, O_WRONLY);
+
+	FAILS(EBADF, (long)mmap(NULL, 0, PROT_READ, MAP_SHARED, -1, 0));
+	FAILS(EINVAL, (long)mmap(NULL, 0, PROT_READ, MAP_SHARED, -1, 1));
+	FAILS(EINVAL, (long)mmap(NULL, 0, PROT_READ, MAP_SHARED, other, 0));
+	FAILS(EINVAL, (long)mmap(NULL, PAGE, PROT_READ, 0, other, 0));
+	FAILS(EBADF, (long)mmap(NULL, PAGE, PROT_READ, 0, -1, 0));
+	FAILS(EACCES, (long)mmap(NULL, PAGE, PROT_READ, MAP_SHARED, other, 0));
+	CHECK(close(other) == 0 && close(fd) == 0 && unlink(path) == 0);
+}
+
 /* Says whether a mapping of a file with these flags fails with that error. */
 static int refuses(int fd, int flags, int error)
 {

@@ -60,18 +60,27 @@ const PIECE: usize = 512;
 /// The access mode in a file's status flags.
 const ACCESS_MODE: u64 = 3;
 
+/// Fails with EBADF if there is no such descriptor. May sleep, and asks Linux.
+pub fn is_open(fd: u64) -> Result<(), Errno> {
+    Status::of(fd).map(|_| ())
+}
+
 /// Maps a file and returns the address. May sleep, and asks Linux.
 pub fn map(space: &AddressSpace, request: Request) -> Result<UserAddr, Errno> {
     let status = Status::of(request.fd)?;
     let is_readable =
         matches!((status.flags & ACCESS_MODE) as u32, linux::O_RDONLY | linux::O_RDWR);
-    match request.kind {
+    let is_shared = match request.kind {
+        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => true,
+        linux::MAP_PRIVATE => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    match is_shared {
         _ if !is_readable => Err(Errno::EACCES),
-        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, &status),
+        true => shared(space, request, &status),
         // The pages are the realm's, which has no huge ones.
-        linux::MAP_PRIVATE if request.huge => Err(Errno::EINVAL),
-        linux::MAP_PRIVATE => private(space, request, &status),
-        _ => Err(Errno::EINVAL),
+        false if request.huge => Err(Errno::EINVAL),
+        false => private(space, request, &status),
     }
 }
 

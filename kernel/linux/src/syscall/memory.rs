@@ -94,17 +94,20 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     lapse::memory();
     let flags = flags as u32;
     let has = |flag: u32| flags & flag != 0;
-    if offset % PAGE_SIZE != 0 || length == 0 {
+    if offset % PAGE_SIZE != 0 {
         return Err(Errno::EINVAL);
     }
     let kind = flags & linux::MAP_TYPE;
-    if kind != linux::MAP_PRIVATE && has(linux::MAP_GROWSDOWN) {
-        return Err(Errno::EINVAL);
-    }
     let what = match has(linux::MAP_ANONYMOUS) {
         true => What::Memory,
         false => what(fd, flags, bits)?,
     };
+    if length == 0 || kind != linux::MAP_PRIVATE && has(linux::MAP_GROWSDOWN) {
+        if matches!(what, What::File) {
+            mappings::is_open(fd)?;
+        }
+        return Err(Errno::EINVAL);
+    }
     let anonymous = matches!(what, What::Memory);
     // MAP_SYNC is among them: what is mapped is memory.
     if kind == linux::MAP_SHARED_VALIDATE && !anonymous && flags & !VALID != 0 {
