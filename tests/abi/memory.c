@@ -353,6 +353,27 @@ CASE(locked_memory_is_not_invalidated)
 	munmap(a, 3 * PAGE);
 }
 
+/* Who may not write to /dev/zero does not get the right later. */
+CASE(shared_zeros_are_written_by_who_may_write_the_file)
+{
+	int read_only = open("/dev/zero", O_RDONLY), both = open("/dev/zero", O_RDWR);
+	char *a = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, read_only, 0), *b;
+
+	CHECK(a != MAP_FAILED && !*a);
+	FAILS(EACCES, mprotect(a, PAGE, PROT_READ | PROT_WRITE));
+	b = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, both, 0);
+	CHECK(b != MAP_FAILED && !mprotect(b, PAGE, PROT_READ | PROT_WRITE) && !*b);
+	*b = 1;
+	munmap(b, PAGE);
+	b = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, read_only, 0);
+	CHECK(b != MAP_FAILED && !mprotect(b, PAGE, PROT_READ | PROT_WRITE) && !*b);
+	*b = 1;
+	munmap(a, PAGE);
+	munmap(b, PAGE);
+	close(read_only);
+	close(both);
+}
+
 /* Who has as many mappings as there can be can take them back. */
 CASE(no_mapping_is_one_too_many_to_be_unmapped)
 {

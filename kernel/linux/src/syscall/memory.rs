@@ -99,7 +99,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     }
     let kind = flags & linux::MAP_TYPE;
     let what = match has(linux::MAP_ANONYMOUS) {
-        true => What::Memory,
+        true => What::Memory { may_write: true },
         false => what(fd, flags, bits)?,
     };
     if length == 0 || kind != linux::MAP_PRIVATE && has(linux::MAP_GROWSDOWN) {
@@ -108,7 +108,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         }
         return Err(Errno::EINVAL);
     }
-    let anonymous = matches!(what, What::Memory);
+    let anonymous = matches!(what, What::Memory { .. });
     // MAP_SYNC is among them: what is mapped is memory.
     if kind == linux::MAP_SHARED_VALIDATE && !anonymous && flags & !VALID != 0 {
         return Err(Errno::EOPNOTSUPP);
@@ -141,9 +141,9 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
             Some(backing) => space.map(Map { backing: Some(backing), ..request.map })?,
             None => mappings::map(&space, request)?,
         }
-    } else if kind == linux::MAP_SHARED {
+    } else if let (linux::MAP_SHARED, What::Memory { may_write }) = (kind, what) {
         let object = Held::new(Object::anonymous()?, space.quota())?;
-        space.map(Map { backing: Some(Backing::shared(object, 0, true)), ..map })?
+        space.map(Map { backing: Some(Backing::shared(object, 0, may_write)), ..map })?
     } else {
         space.map(map)?
     };
@@ -155,8 +155,8 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
 
 /// What is mapped.
 enum What {
-    /// Memory that is zero at first.
-    Memory,
+    /// Memory that is zero at first. Without `may_write` who shares it may never write to it.
+    Memory { may_write: bool },
     /// A file of Linux.
     File,
     /// A device of the realm.
@@ -177,7 +177,7 @@ fn what(fd: u64, flags: u32, bits: u64) -> Result<What, Errno> {
         _ if shared && bits & u64::from(linux::PROT_WRITE) != 0 && !file.writes => {
             Err(Errno::EACCES)
         }
-        File::Device(Device::Zero) => Ok(What::Memory),
+        File::Device(Device::Zero) => Ok(What::Memory { may_write: file.writes }),
         File::Character(_) | File::Socket(_) => Ok(What::Device(file)),
         _ => Err(Errno::ENODEV),
     }
