@@ -309,6 +309,34 @@ CASE(no_wake_up_is_lost_between_two_processes)
 	CHECK(*ball == 2000);
 }
 
+/*
+ * Who is woken and waits again, at a word that nobody changes, is not woken by the same wake-up
+ * once more, also if that was for more than there were.
+ */
+CASE(a_wake_up_wakes_nobody_twice)
+{
+	enum { TURNS = 30 };
+	_Atomic uint32_t *word = memfd(), *count = word + 1;
+	pid_t child = fork();
+
+	if (!child) {
+		for (; *count < TURNS; ++*count)
+			if (futex(word, FUTEX_WAIT, 0, NULL, NULL, 0))
+				_exit(1);
+		_exit(0);
+	}
+	for (uint32_t turn = 1; turn <= TURNS; turn++) {
+		PART("turn %u", turn);
+		while (wake(word, INT_MAX) != 1)
+			pause_for(1);
+		for (int waited = 0; waited < 5000 && *count < turn; waited++)
+			pause_for(1);
+		pause_for(20);
+		CHECK(*count == turn);
+	}
+	CHECK(exits_with(child, 0));
+}
+
 /* A process that executes another program, or unmaps the word, has woken before. */
 CASE(a_wake_up_comes_before_the_memory_goes)
 {

@@ -12,6 +12,8 @@ pub struct Order {
     pub count: u32,
     /// What waiters wait for who are woken: one of these bits.
     pub bits: u32,
+    /// Among which wake-ups it is counted while it is under way.
+    pub crowd: u8,
 }
 
 /// There is no room for an order.
@@ -29,7 +31,7 @@ pub struct Orders<const N: usize> {
 impl<const N: usize> Orders<N> {
     /// Makes an empty list.
     pub const fn new() -> Self {
-        let none = Order { word: UserAddr::NULL, count: 0, bits: 0 };
+        let none = Order { word: UserAddr::NULL, count: 0, bits: 0, crowd: 0 };
         Self { orders: [none; N], first: 0, count: 0 }
     }
 

@@ -29,7 +29,7 @@ proptest! {
                 prop_assert_eq!(orders.take(), oldest);
                 continue;
             };
-            let order = Order { word: UserAddr::new(0x1000 + word * 4), count, bits };
+            let order = Order { word: UserAddr::new(0x1000 + word * 4), count, bits, crowd: 0 };
             let result = orders.add(order);
             let same = |other: &&mut Order| other.word == order.word && other.bits == bits;
             if let Some(other) = model.iter_mut().find(same) {

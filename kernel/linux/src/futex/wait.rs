@@ -173,7 +173,7 @@ pub(super) fn wake_found(found: Found, count: usize, bits: u32) -> SysResult {
     if let Some(mirror) = found.mirror
         && let Some(left) = count.checked_sub(woken as usize).filter(|&left| left > 0)
     {
-        across::wake(mirror, left, bits);
+        across::wake(found.key, mirror, left, bits);
     }
     Ok(woken)
 }

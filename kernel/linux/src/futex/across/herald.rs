@@ -14,13 +14,16 @@ use crtos_abi::{
 };
 use crtos_channel::{Answer, OwnedSlot, Poll, Slot};
 use crtos_core::{sync::SpinLock, task, time};
-use crtos_locks::orders::{Full, Order, Orders};
+use crtos_locks::{
+    Key,
+    orders::{Full, Order, Orders},
+};
 use crtos_sched::Level;
 use linux_raw_sys::general as linux;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{PERIOD, leave_to_agent, look_again, request, ring, take_shadow};
+use super::{PERIOD, leave_to_agent, look_again, request, ring, take_shadow, under_way};
 use crate::{
     process::{ThreadExt as _, UserThread, spares},
     remote::{self, slots},
@@ -102,7 +105,13 @@ impl Herald {
 
     /// It goes with its process. Thread context; may sleep.
     pub fn dismiss(&self) {
-        let shadow = self.state.lock().shadow.take();
+        let (shadow, out) = {
+            let mut state = self.state.lock();
+            (state.shadow.take(), state.out.take())
+        };
+        if let Some(order) = out {
+            under_way::end(order.crowd);
+        }
         if let Some(owned) = shadow {
             slots::disown(owned.slot());
             spares::dispose([owned]);
@@ -131,19 +140,21 @@ impl State {
                 Poll::Reply(result) => {
                     failed = result < 0;
                     self.done += 1;
+                    under_way::end(order.crowd);
                 }
             }
             self.out = None;
         }
         self.out = self.orders.take();
         let Some(order) = self.out else { return (None, failed) };
+        under_way::begin(order.crowd);
         request(owned, wake_args(order), RANK_NORMAL);
         (Some(owned.slot()), failed)
     }
 }
 
 /// The arguments by which Linux wakes who waits.
-pub(super) fn wake_args(Order { word, count, bits }: Order) -> [u64; 6] {
+pub(super) fn wake_args(Order { word, count, bits, crowd: _ }: Order) -> [u64; 6] {
     let count = count.min(i32::MAX as u32);
     [word.get(), linux::FUTEX_WAKE_BITSET.into(), count.into(), 0, 0, bits.into()]
 }
@@ -174,10 +185,10 @@ pub fn prepare() {
     }
 }
 
-/// Wakes up to `count` of those in Linux who wait for one of `bits` at `word`, an address of the
-/// calling program's shadow. Whom it wakes, nobody hears. An ordinary thread may ask Linux or wait
+/// Wakes up to `count` of those in Linux who wait for one of `bits` at the futex `key`, which is at
+/// `word` of the calling program's shadow. Whom it wakes, nobody hears. An ordinary thread may ask Linux or wait
 /// for it; a real-time thread takes a bounded number of steps.
-pub(in super::super) fn wake(word: UserAddr, count: usize, bits: u32) {
+pub(in super::super) fn wake(key: Key, word: UserAddr, count: usize, bits: u32) {
     let current = task::current();
     let Some(user) = current.user() else { return };
     let may_wait = current.effective_level() == Level::ORDINARY;
@@ -185,7 +196,8 @@ pub(in super::super) fn wake(word: UserAddr, count: usize, bits: u32) {
         prepare();
     }
     let herald = &user.process.herald;
-    let order = Order { word, count: u32::try_from(count).unwrap_or(u32::MAX), bits };
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    let order = Order { word, count, bits, crowd: under_way::crowd(key) };
     while herald.order(order).is_err() {
         if !may_wait || !herald.is_there() || is_abandoned(user) {
             return look_again();

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`representative`] | for each thread that waits at such a word: a shadow thread that waits there in Linux |
 //! | [`herald`] | for each process: a shadow thread that wakes in Linux |
+//! | [`under_way`] | which wake-ups of the realm may have reached a representative |
 //!
 //! What Linux answers a thread that waits goes to that thread. For all else there is a thread of
 //! the kernel, of ordinary level, which also rings for real-time threads: they only store what they
@@ -15,6 +16,7 @@
 
 mod herald;
 mod representative;
+mod under_way;
 
 pub(super) use herald::wake;
 pub use herald::{Herald, prepare, settle};

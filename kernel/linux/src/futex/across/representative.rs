@@ -12,6 +12,9 @@
 //! the representative hands it on. It does so as well where it may have been woken before its
 //! thread waited again. A thread that waits elsewhere, or for another value, has its representative
 //! called back first: on its way it could find the old value again, and miss the wake-up.
+//!
+//! A wake-up of the realm that comes late ([`under_way`]) is not for the thread either, which waits
+//! on if the word is what it was.
 
 use crtos_abi::{
     UserAddr,
@@ -33,9 +36,11 @@ use super::{
         Address, STATE, caller, is_interrupted,
         key::Found,
         wait::{self, Ended},
+        word,
     },
     herald::wake_args,
     leave_to_agent, request, ring, take_shadow,
+    under_way::{self, Since},
 };
 use crate::{
     abi::{Errno, linux_result},
@@ -73,7 +78,8 @@ impl Place {
 
     /// What hands one wake-up on.
     fn one(&self) -> Order {
-        Order { word: self.word, count: 1, bits: self.bits }
+        let crowd = under_way::crowd(self.key);
+        Order { word: self.word, count: 1, bits: self.bits, crowd }
     }
 }
 
@@ -99,6 +105,8 @@ enum Errand {
         /// It was sent for the wait in which its thread is.
         fresh: bool,
         called_back: bool,
+        /// What was under way when it was sent.
+        since: Since,
     },
     HandOn(Order),
 }
@@ -108,8 +116,17 @@ enum Errand {
 struct Step {
     /// For which slot to ring.
     ring: Option<Slot>,
-    /// What Linux says to the wait of the thread, as a system call returns it.
-    result: Option<i64>,
+    /// What Linux says to the wait of the thread.
+    result: Option<Said>,
+}
+
+/// What Linux says to a wait.
+#[derive(Clone, Copy)]
+struct Said {
+    /// As a system call returns it.
+    result: i64,
+    /// It may come of a wake-up of the realm.
+    may_be_late: bool,
 }
 
 impl Representative {
@@ -119,7 +136,7 @@ impl Representative {
     }
 
     /// Does what is to be done about what Linux answered; says what the answer is for its thread.
-    fn advance(&self) -> Option<i64> {
+    fn advance(&self) -> Option<Said> {
         let Step { ring: to_ring, result } = self.0.lock().advance();
         to_ring.into_iter().for_each(ring);
         result
@@ -168,17 +185,20 @@ impl State {
                     return Step { ring: slot, result };
                 }
             };
+            if let Errand::HandOn(order) = errand {
+                under_way::end(order.crowd);
+            }
             match (*errand, reply) {
                 (Errand::HandOn(order), RESULT_NOT_MADE) => self.handed_on = Some(order),
                 (Errand::HandOn(_), _) | (Errand::Wait { .. }, RESULT_NOT_MADE) => {}
-                (Errand::Wait { wanted: Wanted { place, .. }, fresh, .. }, reply) => {
+                (Errand::Wait { wanted: Wanted { place, .. }, fresh, since, .. }, reply) => {
                     let is_wanted = self.wanted.is_some_and(|now| now.place.is(&place));
                     if reply == 0 && !(fresh && is_wanted) {
                         self.handed_on = Some(place.one());
                     }
                     let is_answer = reply == 0 || fresh && reply != Errno::EINTR.value() as i64;
                     if is_wanted && is_answer {
-                        result = Some(reply);
+                        result = Some(Said { result: reply, may_be_late: since.any() });
                         self.wanted = None;
                     }
                 }
@@ -187,9 +207,11 @@ impl State {
         }
         let arguments = if let Some(order) = self.handed_on.take() {
             self.out = Some(Errand::HandOn(order));
+            under_way::begin(order.crowd);
             wake_args(order)
         } else if let Some(wanted) = self.wanted {
-            self.out = Some(Errand::Wait { wanted, fresh: true, called_back: false });
+            let since = Since::now(under_way::crowd(wanted.place.key));
+            self.out = Some(Errand::Wait { wanted, fresh: true, called_back: false, since });
             let Wanted { place, value } = wanted;
             let command = linux::FUTEX_WAIT_BITSET.into();
             [place.word.get(), command, value.into(), 0, 0, place.bits.into()]
@@ -198,6 +220,13 @@ impl State {
         };
         request(owned, arguments, task::current().rank());
         Step { ring: slot, result }
+    }
+
+    /// Linux has woken the representative by a wake-up that is for somebody else: the thread waits
+    /// on.
+    fn wait_on(&mut self, wanted: Wanted) {
+        self.handed_on = Some(wanted.place.one());
+        self.wanted = Some(wanted);
     }
 
     /// The thread does not wait any more, at `place`. `surplus`: Linux has woken it in vain.
@@ -229,12 +258,25 @@ pub(in super::super) fn wait(
     let slot = engage(user)?;
     wait::enqueue(me, found.key, address, value, Wait::Plain(bits))?;
     let place = Place { key: found.key, word: mirror, bits };
-    representative.0.lock().wanted = Some(Wanted { place, value });
+    let wanted = Wanted { place, value };
+    representative.0.lock().wanted = Some(wanted);
     slots::set_owner(slot, current.arc());
     user.state.store(THREAD_SLEEPING, Ordering::Relaxed);
+    let mut waits_on = false;
     let (ended, result) = loop {
-        if let Some(result) = representative.advance() {
-            break (Ok(()), Some(result));
+        match representative.advance() {
+            // Once: two threads could hand one wake-up to each other for ever.
+            Some(Said { result: 0, may_be_late: true }) if !waits_on && is(address, value) => {
+                waits_on = true;
+                representative.0.lock().wait_on(wanted);
+                continue;
+            }
+            // It was woken, after all.
+            Some(Said { result, .. }) if waits_on && result == Errno::EAGAIN.value() as i64 => {
+                break (Ok(()), Some(0));
+            }
+            Some(Said { result, .. }) => break (Ok(()), Some(result)),
+            None => {}
         }
         if is_interrupted() {
             break (Err(Ended::Interrupted), None);
@@ -261,6 +303,12 @@ pub(in super::super) fn wait(
         Some(result) => linux_result(result).map(|_| Ok(())),
         None => Ok(ended),
     }
+}
+
+/// Whether the word is there and is `value`.
+fn is(address: Address, value: u32) -> bool {
+    let _state = STATE.lock();
+    matches!(word::load(address.word), Ok(word) if word == value)
 }
 
 /// Sees to it that the calling thread has a representative. Asks Linux the first time.
@@ -310,7 +358,11 @@ pub fn dismiss(user: &UserThread) {
     slots::disown(slot);
     let (shadow, is_idle) = {
         let mut state = user.representative.0.lock();
-        (state.shadow.take(), state.out.is_none())
+        let out = state.out.take();
+        if let Some(Errand::HandOn(order)) = out {
+            under_way::end(order.crowd);
+        }
+        (state.shadow.take(), out.is_none())
     };
     match shadow {
         Some(owned) if is_idle && !is_over() => spares::retire(owned),
