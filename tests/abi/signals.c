@@ -241,6 +241,60 @@ CASE(a_handler_runs_on_its_own_stack)
 	CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_flags == 0 && stack.ss_size == 65536);
 }
 
+/* Where the frame of a handler has no room, SIGSEGV comes instead, on the stack of its own handler. */
+CASE(a_handler_without_a_stack_is_a_fault)
+{
+	stack_t stack = { .ss_size = 65536 };
+	sigset_t now;
+
+	stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(sigaltstack(&stack, NULL) == 0);
+	set(SIGUSR1, note, SA_ONSTACK, SIGUSR2);
+	set(SIGSEGV, note, 0, 0);
+	raise(SIGUSR1);
+	CHECK(count == 1 && last == SIGSEGV && sigismember(&mask_seen, SIGSEGV) == 1);
+	CHECK(!sigismember(&mask_seen, SIGUSR1) && !sigismember(&mask_seen, SIGUSR2));
+	sigprocmask(SIG_BLOCK, NULL, &now);
+	CHECK(!sigismember(&now, SIGSEGV) && !sigismember(&now, SIGUSR1));
+	/* The next one does as well, and the stack is the same. */
+	kill(getpid(), SIGUSR1);
+	CHECK(count == 2 && last == SIGSEGV);
+	CHECK(mprotect(stack.ss_sp, stack.ss_size, PROT_READ | PROT_WRITE) == 0);
+	raise(SIGUSR1);
+	CHECK(count == 3 && last == SIGUSR1);
+	CHECK(stack_seen - (uintptr_t)stack.ss_sp < stack.ss_size);
+}
+
+/* A process that has no handler for that, or no room for its frame either, ends. */
+CASE(a_fault_without_a_stack_ends_the_process)
+{
+	for (int handled = 0; handled < 3; handled++) {
+		pid_t child = fork();
+		int status;
+
+		PART("%d", handled);
+		if (!child) {
+			stack_t stack = { .ss_size = 65536 };
+			sigset_t set_of_one;
+
+			stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ,
+					   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			sigaltstack(&stack, NULL);
+			set(SIGUSR1, note, SA_ONSTACK, 0);
+			if (handled)
+				set(SIGSEGV, note, handled == 1 ? SA_ONSTACK : 0, 0);
+			sigemptyset(&set_of_one);
+			sigaddset(&set_of_one, SIGSEGV);
+			if (handled == 2)
+				sigprocmask(SIG_BLOCK, &set_of_one, NULL);
+			raise(SIGUSR1);
+			_exit(0);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	}
+}
+
 /* The mask is the one before the handler. */
 CASE(a_handler_may_be_left_by_a_jump)
 {

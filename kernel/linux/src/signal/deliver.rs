@@ -102,8 +102,8 @@ pub fn deliver(context: &mut UserContext) {
             return;
         };
         interrupted(context, has(&action, linux::SA_RESTART));
-        handle(user, context, &action, &delivery, &info, [0; 4]);
-        if !delivery.more || user.process.is_ending() {
+        let more = handle(user, context, &action, &delivery, &info, [0; 4]);
+        if !more || user.process.is_ending() {
             break;
         }
     }
@@ -150,8 +150,9 @@ fn interrupted(context: &mut UserContext, restart: bool) {
     context.orig_rax = u64::MAX;
 }
 
-/// Runs a handler: pushes its frame and changes the context. Without room for it the process ends
-/// by SIGSEGV.
+/// Runs a handler: pushes its frame and changes the context. Without room for it the thread takes
+/// SIGSEGV instead; if it is for that signal that there is none, the process ends. Says whether
+/// there are more signals to deal with.
 pub(super) fn handle(
     user: &UserThread,
     context: &mut UserContext,
@@ -159,16 +160,33 @@ pub(super) fn handle(
     delivery: &Delivery,
     info: &Info,
     fault: [u64; 4],
-) {
-    if frame::push(context, action, &delivery.frame, info, fault).is_none() {
-        let signal = info.signal();
-        crtos_core::info!(
-            "pid {}: no room for the frame of signal {signal}",
-            user.process.outer_pid
-        );
-        user.process.end(End::Signal(linux::SIGSEGV));
+) -> bool {
+    if frame::push(context, action, &delivery.frame, info, fault).is_some() {
+        super::send::search(&user.process, delivery.left);
+        return delivery.more;
     }
-    super::send::search(&user.process, delivery.left);
+    let signal = info.signal();
+    crtos_core::info!("pid {}: no room for the frame of signal {signal}", user.process.outer_pid);
+    if signal == linux::SIGSEGV {
+        user.process.end(End::Signal(signal));
+        return false;
+    }
+    leave(user, &delivery.frame);
+    let none = UserAddr::NULL;
+    let code = linux::SI_KERNEL as i32;
+    force(user, context, Fault { signal: linux::SIGSEGV, code, address: none, trap: 0, error: 0 });
+    true
+}
+
+/// Changes mask and stack back, because the handler does not run.
+fn leave(user: &UserThread, before: &Kept) {
+    let index = user.signals.index();
+    let mut state = user.process.signals.lock();
+    if let Some(member) = state.group.member_mut(index) {
+        member.own.stack = before.stack;
+    }
+    // Nobody else has looked for what was blocked meanwhile.
+    state.group.set_mask(index, before.mask);
 }
 
 /// Exception number of page faults.
@@ -180,29 +198,34 @@ pub fn fault(context: &mut UserContext, fault: Fault) {
     process::note_if_gone();
     let current = task::current();
     if let Some(user) = current.user() {
-        let Fault { signal, code, address, trap, error } = fault;
-        let delivery = {
-            let mut state = user.process.signals.lock();
-            let action = state.group.action(signal);
-            let index = user.signals.index();
-            let blocked =
-                state.group.member(index).is_none_or(|member| member.mask().contains(signal));
-            (action.is_handled() && !blocked)
-                .then(|| (action, enter(&mut state, index, signal, &action)))
-        };
-        if let Some((action, delivery)) = delivery {
-            let info = Info::fault(signal, code, address);
-            let cr2 = if trap == PAGE_FAULT { address.get() } else { 0 };
-            let words = [error, trap.into(), delivery.frame.mask.0, cr2];
-            handle(user, context, &action, &delivery, &info, words);
-        } else {
-            crtos_core::info!(
-                "pid {}: signal {signal} at {:#x}, address {address:#x}, exception {trap} ({error:#x})",
-                user.process.outer_pid,
-                context.rip
-            );
-            user.process.end(End::Signal(signal));
-        }
+        force(user, context, fault);
     }
     process::end_if_due();
+}
+
+/// Has the calling thread take a signal that it cannot put off: it runs the handler, or its process
+/// ends.
+fn force(user: &UserThread, context: &mut UserContext, fault: Fault) {
+    let Fault { signal, code, address, trap, error } = fault;
+    let delivery = {
+        let mut state = user.process.signals.lock();
+        let action = state.group.action(signal);
+        let index = user.signals.index();
+        let blocked = state.group.member(index).is_none_or(|member| member.mask().contains(signal));
+        (action.is_handled() && !blocked)
+            .then(|| (action, enter(&mut state, index, signal, &action)))
+    };
+    if let Some((action, delivery)) = delivery {
+        let info = Info::fault(signal, code, address);
+        let cr2 = if trap == PAGE_FAULT { address.get() } else { 0 };
+        let words = [error, trap.into(), delivery.frame.mask.0, cr2];
+        handle(user, context, &action, &delivery, &info, words);
+    } else {
+        crtos_core::info!(
+            "pid {}: signal {signal} at {:#x}, address {address:#x}, exception {trap} ({error:#x})",
+            user.process.outer_pid,
+            context.rip
+        );
+        user.process.end(End::Signal(signal));
+    }
 }
