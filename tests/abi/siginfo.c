@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* What siginfo says of signals by kill, tgkill and sigqueue, and of children. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -104,6 +105,53 @@ CASE(nobody_pretends_to_others)
 	FAILS(EPERM, syscall(SYS_rt_sigqueueinfo, getppid(), SIGUSR1, &own));
 	own.si_code = SI_USER;
 	FAILS(EPERM, syscall(SYS_rt_sigqueueinfo, getppid(), 0, &own));
+}
+
+static pthread_barrier_t barrier;
+static pid_t other;
+
+/* A thread that blocks all signals. What looks like the kernel's it may not send to the process. */
+static void *pretend(void *error)
+{
+	siginfo_t own;
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
+	other = syscall(SYS_gettid);
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	memset(&own, 0, sizeof(own));
+	own.si_code = SI_KERNEL;
+	if (syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR2, &own))
+		*(int *)error = errno;
+	if (syscall(SYS_rt_tgsigqueueinfo, getpid(), getpid(), SIGUSR2, &own))
+		*(int *)error += errno;
+	return NULL;
+}
+
+CASE(the_id_of_any_thread_names_the_process)
+{
+	pthread_t thread;
+	siginfo_t own;
+	int error = 0;
+
+	pthread_barrier_init(&barrier, NULL, 2);
+	CHECK(!pthread_create(&thread, NULL, pretend, &error));
+	pthread_barrier_wait(&barrier);
+	CHECK(kill(other, SIGUSR1) == 0 && count == 1);
+	CHECK(seen.si_code == SI_USER && seen.si_pid == getpid());
+	memset(&own, 0, sizeof(own));
+	own.si_code = SI_QUEUE;
+	own.si_value.sival_int = 78;
+	CHECK(syscall(SYS_rt_sigqueueinfo, other, SIGUSR1, &own) == 0 && count == 2);
+	CHECK(seen.si_code == SI_QUEUE && seen.si_value.sival_int == 78);
+	own.si_code = SI_KERNEL;
+	FAILS(EPERM, syscall(SYS_rt_sigqueueinfo, other, SIGUSR1, &own));
+	FAILS(EPERM, syscall(SYS_rt_tgsigqueueinfo, getpid(), other, SIGUSR1, &own));
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	CHECK(error == 2 * EPERM && count == 2);
 }
 
 CASE(bad_information_is_refused)

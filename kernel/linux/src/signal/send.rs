@@ -165,7 +165,7 @@ impl Recipient {
     /// The process `pid`, if it is in the realm and the caller may signal it. Thread context; may
     /// sleep.
     pub fn process(user: &UserThread, pid: Pid) -> Option<Self> {
-        let process = process_of(user, pid)?;
+        let process = process_of(user, pid.get().into())?;
         Some(Self { process, target: Target::Process, uid: user.process.certain_uid() })
     }
 
@@ -348,9 +348,9 @@ fn deliver_to(process: &Process, target: Target, info: Info, current: &Thread) -
 pub fn kill(args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let (pid, signal) = (Pid::named(args[0]), args[1] as u32);
+    let signal = args[1] as u32;
     // 0 and negative numbers name groups, which Linux knows.
-    let process = pid.and_then(|pid| process_of(user, pid));
+    let process = process_of(user, args[0]);
     match process {
         Some(process) if stays_here(signal) => {
             deliver_to(&process, Target::Process, from_caller(user, signal, SI_USER), &current)
@@ -364,13 +364,16 @@ pub fn kill(args: Args) -> SysResult {
     }
 }
 
-/// The process `pid` if it is in the realm and the caller may signal it.
-fn process_of(user: &UserThread, pid: Pid) -> Option<Arc<Process>> {
-    let process = match user.process.pid == pid {
-        true => user.process.clone(),
-        false => threads::find_process(&user.process, pid)?,
-    };
-    is_permitted(user, &process).then_some(process)
+/// The process that an argument names if it is in the realm and the caller may signal it. As under
+/// Linux, the id of any of its threads names it.
+fn process_of(user: &UserThread, id: u64) -> Option<Arc<Process>> {
+    if user.process.pid.is(id) {
+        return Some(user.process.clone());
+    }
+    match threads::find_process(&user.process, Pid::named(id)?) {
+        Some(process) => is_permitted(user, &process).then_some(process),
+        None => with_thread(user, None, Tid::named(id)?, |to| to.process.clone()),
+    }
 }
 
 /// Calls `f` with thread `tid` of process `pid` (any process if that is `None`) if it is in the
@@ -452,12 +455,11 @@ pub fn kill_fast(
 pub fn rt_sigqueueinfo(args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let (pid, signal) = (Pid::named(args[0]), args[1] as u32);
+    let signal = args[1] as u32;
     let info = read_info(UserAddr::new(args[2]), signal)?;
-    let process = pid.and_then(|pid| process_of(user, pid));
-    match process.filter(|_| stays_here(signal)) {
+    match process_of(user, args[0]).filter(|_| stays_here(signal)) {
         Some(process) => {
-            check_origin(user, process.pid, &info)?;
+            check_origin(user, args[0], &info)?;
             deliver_to(&process, Target::Process, info, &current)
         }
         None => remote::own_call(linux::__NR_rt_sigqueueinfo, &args),
@@ -474,7 +476,7 @@ pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
     let tid = Tid::named(args[1]).ok_or(Errno::EINVAL)?;
     if stays_here(signal) {
         let sent = with_thread(user, Some(pid), tid, |to| {
-            check_origin(user, pid, &info)?;
+            check_origin(user, args[1], &info)?;
             deliver_to(&to.process, Target::Member(to.signals.index()), info, &current)
         });
         if let Some(result) = sent {
@@ -493,8 +495,9 @@ fn read_info(address: UserAddr, signal: u32) -> Result<Info, Errno> {
     Ok(Info::from_bytes(&used).with_signal(signal))
 }
 
-/// Nobody but the process itself may send what looks like it came from the kernel or from kill(2).
-fn check_origin(user: &UserThread, pid: Pid, info: &Info) -> Result<(), Errno> {
+/// Nobody but the caller itself may be sent what looks like it came from the kernel or from
+/// kill(2); `id` is how the call names who gets it.
+fn check_origin(user: &UserThread, id: u64, info: &Info) -> Result<(), Errno> {
     let pretends = info.code() >= SI_USER || info.code() == SI_TKILL;
-    if pretends && pid != user.process.pid { Err(Errno::EPERM) } else { Ok(()) }
+    if pretends && !user.tid.is(id) { Err(Errno::EPERM) } else { Ok(()) }
 }
