@@ -7,11 +7,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 
 #include "check.h"
@@ -193,6 +197,24 @@ CASE(an_eventfd_has_no_bytes_to_tee)
 	int file = eventfd(1, 0);
 
 	FAILS(EINVAL, tee(file, a[1], 8, 0));
+}
+
+/* No splice waits for a pipe if the other end never takes or gives bytes, nor does it take a count. */
+CASE(what_is_no_stream_is_refused_at_once)
+{
+	const int files[] = { eventfd(1, 0), timerfd_create(CLOCK_MONOTONIC, 0), epoll_create1(0),
+			      inotify_init1(0) };
+	uint64_t counted = 0;
+
+	for (int i = 0; i < 4; i++) {
+		PART("%d", i);
+		/* Nobody writes to an inotify. */
+		FAILS(i == 3 ? EBADF : EINVAL, splice(a[0], NULL, files[i], NULL, 8, 0));
+		FAILS(EINVAL, splice(files[i], NULL, a[1], NULL, 8, 0));
+	}
+	CHECK(read(files[0], &counted, 8) == 8 && counted == 1);
+	FAILS(EINVAL, splice(open("/", O_RDONLY), NULL, a[1], NULL, 8, 0));
+	FAILS(EINVAL, sendfile(a[1], open("/", O_RDONLY), NULL, 8));
 }
 
 static void *read_later(void *fd)

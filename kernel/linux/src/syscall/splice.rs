@@ -15,8 +15,8 @@ use crtos_core::mm::space::AddressSpace;
 use super::descriptors::remote;
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{self, Description, Memory, pipe::Pipe},
-    memory::{Scratch, user},
+    files::{self, Description, Memory, Object, pipe::Pipe},
+    memory::{Scratch, contents::Status, user},
     remote::{self, pass},
 };
 
@@ -53,13 +53,26 @@ impl End {
         }
     }
 
-    /// The status flags, with the access mode.
-    fn status(&self) -> Result<u32, Errno> {
+    /// What it is for a splice.
+    fn nature(&self) -> Result<Nature, Errno> {
         match self {
-            Self::Local(file) => Ok(file.status()),
+            Self::Local(file) => Ok(Nature {
+                status: file.status(),
+                streams: !matches!(
+                    file.object,
+                    Object::Event(_) | Object::Timer(_) | Object::Signals(_)
+                ),
+                is_directory: false,
+            }),
             Self::Remote(fd) => {
-                let status = remote::linux(linux::__NR_fcntl, &[*fd, linux::F_GETFL.into(), 0])?;
-                Ok(status as u32)
+                let status = Status::of(*fd)?;
+                let kind = status.file.mode & linux::S_IFMT;
+                Ok(Nature {
+                    status: status.flags as u32,
+                    // An epoll set, an inotify and the like are no files of any kind.
+                    streams: kind != 0,
+                    is_directory: kind == linux::S_IFDIR,
+                })
             }
         }
     }
@@ -108,12 +121,30 @@ fn ask(number: u32, [a, b, c, d]: [u64; 4]) -> SysResult {
     pass(lookup(number.into()).ok_or(Errno::ENOSYS)?, [a, b, c, d, 0, 0])
 }
 
+/// What a file is for a splice.
+struct Nature {
+    /// The status flags, with the access mode.
+    status: u32,
+    /// It takes and gives bytes as they come.
+    streams: bool,
+    is_directory: bool,
+}
+
 /// Whether the ends may be read and written.
-fn check(input: &End, output: &End) -> Result<(), Errno> {
-    let mode = |status: u32| status & linux::O_ACCMODE;
-    match (mode(input.status()?), mode(output.status()?)) {
+fn check(input: &End, output: &End) -> Result<[Nature; 2], Errno> {
+    let (input, output) = (input.nature()?, output.nature()?);
+    let mode = |nature: &Nature| nature.status & linux::O_ACCMODE;
+    match (mode(&input), mode(&output)) {
         (linux::O_WRONLY, _) | (_, linux::O_RDONLY) => Err(Errno::EBADF),
-        _ => Ok(()),
+        _ => Ok([input, output]),
+    }
+}
+
+/// Whether bytes can go from one to the other: told before anything is waited for.
+fn check_kinds([input, output]: &[Nature; 2]) -> Result<(), Errno> {
+    match input.streams && !input.is_directory && output.streams {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
     }
 }
 
@@ -227,7 +258,7 @@ pub fn splice(row: &Row, args: Args) -> SysResult {
     if input.pipe().is_none() && output.pipe().is_none() {
         return remote(row, args);
     }
-    check(&input, &output)?;
+    let natures = check(&input, &output)?;
     if input.pipe().is_some() && !from.is_null() || output.pipe().is_some() && !to.is_null() {
         return Err(Errno::ESPIPE);
     }
@@ -236,9 +267,10 @@ pub fn splice(row: &Row, args: Args) -> SysResult {
     {
         return Err(Errno::EINVAL);
     }
-    if output.pipe().is_none() && output.status()? & linux::O_APPEND != 0 {
+    if output.pipe().is_none() && natures[1].status & linux::O_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
+    check_kinds(&natures)?;
     let nonblocking = flags as u32 & linux::SPLICE_F_NONBLOCK != 0
         || input.is_nonblocking()
         || output.is_nonblocking();
@@ -259,10 +291,11 @@ pub fn sendfile(row: &Row, args: Args) -> SysResult {
     }
     let from = UserAddr::new(from);
     let start = offset(from)?;
-    check(&input, &output)?;
+    let natures = check(&input, &output)?;
     if length == 0 {
         return Ok(0);
     }
+    check_kinds(&natures)?;
     let moved =
         Transfer { input, output, from: start, to: None, nonblocking: false }.run(length)?;
     store_offset(from, start, moved)?;
