@@ -50,6 +50,16 @@ static void fault(int number, siginfo_t *info, void *context)
 	user->uc_mcontext.gregs[REG_RBX] = 0x1234;
 }
 
+/* Sends SIGCONT, which goes on in Linux, and sees whether it waits. */
+static void go_on(int number)
+{
+	sigset_t pending;
+
+	raise(SIGCONT);
+	sigpending(&pending);
+	last = sigismember(&pending, SIGCONT) ? number : 0;
+}
+
 /* Leaves the handler. */
 static void jump(int number)
 {
@@ -89,6 +99,16 @@ CASE(a_handler_runs_with_its_mask)
 	sigprocmask(SIG_BLOCK, NULL, &before);
 	CHECK(!sigismember(&before, SIGUSR1));
 	CHECK(sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_handler == note);
+}
+
+CASE(what_a_handler_blocks_waits_also_if_it_has_no_handler)
+{
+	set(SIGUSR1, go_on, 0, SIGCONT);
+	CHECK(raise(SIGUSR1) == 0 && last == SIGUSR1);
+	signal(SIGCONT, SIG_IGN);
+	signal(SIGCONT, SIG_DFL);
+	last = 0;
+	CHECK(raise(SIGUSR1) == 0 && last == SIGUSR1);
 }
 
 CASE(with_sa_resethand_and_sa_nodefer_a_handler_runs_once)

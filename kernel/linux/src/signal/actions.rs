@@ -122,12 +122,18 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
 
 /// Sets an action, here and in the shadow.
 fn set(user: &UserThread, signal: u32, new: Action, flags_before: u64) -> Result<(), Errno> {
+    if new.is_handled() {
+        // What the handler blocks: when it begins, nothing can be asked of Linux.
+        forward(user, new.mask)?;
+    }
     // What Linux has to know of the flags.
     let of_children = u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
     let (wanted, changed) = {
         let mut state = user.process.signals.lock();
-        // Somebody else may block it.
+        // Somebody else may block it, or the handler of another signal.
+        let masks = |action: &Action| action.is_handled() && action.mask.contains(signal);
         let blocked = state.group.places().0 > 1
+            || state.group.actions().iter().any(masks)
             || state
                 .group
                 .member(user.signals.index())
