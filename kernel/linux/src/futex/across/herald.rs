@@ -186,8 +186,8 @@ pub fn prepare() {
 }
 
 /// Wakes up to `count` of those in Linux who wait for one of `bits` at the futex `key`, which is at
-/// `word` of the calling program's shadow. Whom it wakes, nobody hears. An ordinary thread may ask Linux or wait
-/// for it; a real-time thread takes a bounded number of steps.
+/// `word` of the calling program's shadow. Whom it wakes, nobody hears. An ordinary thread may ask
+/// Linux or wait for it; a real-time thread takes a bounded number of steps.
 pub(in super::super) fn wake(key: Key, word: UserAddr, count: usize, bits: u32) {
     let current = task::current();
     let Some(user) = current.user() else { return };
