@@ -179,7 +179,7 @@ impl Description {
         }
         let sigio = on.then(|| Sigio::new(self.address(), fd as u32, self.heard())).transpose()?;
         if let Some(sigio) = &sigio {
-            self.watch(sigio.clone())?;
+            self.watch(sigio.clone()).inspect_err(|_| sigio.end())?;
             self.status.fetch_or(linux::FASYNC, Ordering::Relaxed);
         } else {
             self.status.fetch_and(!linux::FASYNC, Ordering::Relaxed);
