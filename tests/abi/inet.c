@@ -601,6 +601,10 @@ CASE(options_of_ip)
 	/* The peer answers as it is used to. */
 	CHECK(told(fd, IP_TTL, &lifetime, sizeof(lifetime)) && lifetime == 64);
 	CHECK(told(fd, IP_TOS, &service, sizeof(service)) && service == 0);
+	/* Nothing is 0. */
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_RECVTOS, NULL, 0) == 0);
+	CHECK(get(fd, IPPROTO_IP, IP_RECVTOS) == 0);
+	FAILS(EINVAL, setsockopt(fd, IPPROTO_IP, IP_TTL, NULL, 0));
 }
 
 /* Sends a byte with a control message of IP's. */

@@ -75,12 +75,12 @@ fn ip_address(value: &[u8], at: usize) -> Option<Ipv4Addr> {
     value.get(at..)?.first_chunk::<4>().map(|bytes| Ipv4Addr::from(*bytes))
 }
 
-/// What a program gives as a number: four bytes, or one.
-fn number(value: &[u8]) -> Result<u32, Errno> {
+/// What a program gives as a number: four bytes, or one, or nothing for 0.
+fn number(value: &[u8]) -> u32 {
     match value {
-        [] => Err(Errno::EINVAL),
-        &[a, b, c, d, ..] => Ok(u32::from_ne_bytes([a, b, c, d])),
-        &[a, ..] => Ok(a.into()),
+        [] => 0,
+        &[a, b, c, d, ..] => u32::from_ne_bytes([a, b, c, d]),
+        &[a, ..] => a.into(),
     }
 }
 
@@ -259,7 +259,7 @@ impl Options {
         if kept.level == SOCKET && value.len() < 4 {
             return Err(Errno::EINVAL);
         }
-        let mut number = number(value)?;
+        let mut number = number(value);
         match (kept.level, kept.name) {
             (_, net::IP_TTL | net::IP_MULTICAST_TTL) if kept.level == IP && number == u32::MAX => {
                 number = kept.preset;
