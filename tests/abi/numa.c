@@ -117,6 +117,7 @@ CASE(memory_with_a_hole_takes_no_policy)
 	FAILS(EFAULT, bind_to(area, 4 * page, BIND, &node0, 0));
 	FAILS(EFAULT, get(&node, NULL, area + page, NODE | ADDR));
 	FAILS(EFAULT, get(&node, NULL, area + page, ADDR));
+	FAILS(EINVAL, get(&node, NULL, area + page, ADDR | 8));
 	area[0] = 2;
 	CHECK(area[0] == 2);
 }

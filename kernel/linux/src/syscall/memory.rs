@@ -349,13 +349,15 @@ pub fn mbind(row: &Row, args: Args) -> SysResult {
     if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::EFAULT) }
 }
 
-/// Flag of get_mempolicy(2): of a page.
+/// Flags of get_mempolicy(2): the node, and of a page.
+const MPOL_F_NODE: u32 = 1;
 const MPOL_F_ADDR: u32 = 2;
 
 /// get_mempolicy(mode, nodes, count, address, flags): that of the thread, or the node of a page.
 pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
     let (address, flags) = (UserAddr::new(args[3]), args[4] as u32);
-    if flags & MPOL_F_ADDR != 0 {
+    // Linux refuses other flags beside it.
+    if flags & MPOL_F_ADDR != 0 && flags & !(MPOL_F_ADDR | MPOL_F_NODE) == 0 {
         let page = address.page_down();
         if page >= UserAddr::END || !space()?.is_mapped(page, PAGE_SIZE) {
             return Err(Errno::EFAULT);
