@@ -98,3 +98,12 @@ CASE(addresses_of_the_kernel_are_refused)
 	FAILS(EPERM, syscall(SYS_arch_prctl, ARCH_SET_GS, 1UL << 63));
 	FAILS(EPERM, syscall(SYS_arch_prctl, ARCH_SET_FS, ~0UL));
 }
+
+/* The processors that this runs on have no faults for CPUID, so that nobody can take it away. */
+CASE(a_program_has_the_instruction_cpuid)
+{
+	CHECK(syscall(SYS_arch_prctl, ARCH_GET_CPUID, 0) == 1);
+	FAILS(ENODEV, syscall(SYS_arch_prctl, ARCH_SET_CPUID, 0));
+	FAILS(ENODEV, syscall(SYS_arch_prctl, ARCH_SET_CPUID, 1));
+	FAILS(EINVAL, syscall(SYS_arch_prctl, 0x1013, 0));
+}

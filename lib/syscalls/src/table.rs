@@ -317,7 +317,7 @@ pub const TABLE: &[Row] = &[
         "arch_prctl",
         Local(ArchPrctl),
         POINTERS,
-        "ARCH_SET_FS, ARCH_GET_FS, ARCH_SET_GS, ARCH_GET_GS",
+        "ARCH_SET_FS, ARCH_GET_FS, ARCH_SET_GS, ARCH_GET_GS, ARCH_GET_CPUID",
     ),
     row(159, "adjtimex", Remote, POINTERS, ""),
     row(160, "setrlimit", Dual(Setrlimit), POINTERS, "as prlimit64"),

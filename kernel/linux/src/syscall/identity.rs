@@ -57,6 +57,8 @@ pub fn arch_prctl([code, address, ..]: Args) -> SysResult {
     const ARCH_SET_FS: u64 = 0x1002;
     const ARCH_GET_FS: u64 = 0x1003;
     const ARCH_GET_GS: u64 = 0x1004;
+    const ARCH_GET_CPUID: u64 = 0x1011;
+    const ARCH_SET_CPUID: u64 = 0x1012;
     let address = UserAddr::new(address);
     match code {
         ARCH_SET_FS | ARCH_SET_GS if address >= UserAddr::END => return Err(Errno::EPERM),
@@ -64,6 +66,9 @@ pub fn arch_prctl([code, address, ..]: Args) -> SysResult {
         ARCH_SET_GS => task::set_gs_base(address),
         ARCH_GET_FS => user::write_words(address, [task::segment_bases().0.get()])?,
         ARCH_GET_GS => user::write_words(address, [task::segment_bases().1.get()])?,
+        // CPUID is there, and cannot be taken away: as on a processor that has no faults for it.
+        ARCH_GET_CPUID => return Ok(1),
+        ARCH_SET_CPUID => return Err(Errno::ENODEV),
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)
