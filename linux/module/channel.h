@@ -13,8 +13,8 @@
  * counts, a comment names the function of the other end, in lib/channel/src or in
  * the real-time kernel.
  *
- * Functions that return "ring" tell the caller to ring the doorbell of the
- * slot's CPU (crtos_channel_cpu()).
+ * Functions that return "ring" tell the caller to ring the doorbell, on the CPU
+ * that crtos_channel_target() names.
  */
 #ifndef CRTOS_CHANNEL_H
 #define CRTOS_CHANNEL_H
@@ -123,26 +123,38 @@ static inline bool crtos_channel_is_answered(struct crtos_question *question, u3
 }
 
 /**
- * crtos_channel_cpu() - the CPU of a slot's thread
+ * crtos_channel_target() - the CPU to ring for a slot's thread
  * @channel: the channel
  * @slot: number of the slot, below CRTOS_SLOTS
+ * @wanted: where to store whether the thread may run there: nothing outranks it
+ *
+ * That is the CPU on which the thread was, or where less runs if something there
+ * is not outranked. lib/channel/src/rank.rs has the rule.
  *
  * Return: the CPU's index in the cell, in range whatever the kernel stored.
  */
-static inline u32 crtos_channel_cpu(struct crtos_channel *channel, u32 slot)
+static inline u32 crtos_channel_target(struct crtos_channel *channel, u32 slot, bool *wanted)
 {
-	/* Stored by request() in the kernel's slot before it handed the slot over. */
-	return READ_ONCE(channel->slots[slot].cpu) % CRTOS_MAX_CELL_CPUS;
-}
-
-/* Does the owner of @slot outrank what its CPU runs? */
-static inline bool crtos_channel_outranks(struct crtos_channel *channel, u32 slot)
-{
+	/*
+	 * Stored by request() in the kernel's slot before it handed the slot over, the rank
+	 * also by set_rank() later.
+	 */
+	u32 own = READ_ONCE(channel->slots[slot].cpu) % CRTOS_MAX_CELL_CPUS;
 	u32 mine = READ_ONCE(channel->slots[slot].rank);
 	/* raise_rank() and lower_rank() of lib/channel; ordered by crtos_channel_post(). */
-	u32 running = READ_ONCE(channel->ranks[crtos_channel_cpu(channel, slot)]);
+	u32 least = READ_ONCE(channel->ranks[own]);
+	u32 target = own, cpu, rank;
+	u32 count = mine > least ? 0 : CRTOS_MAX_CELL_CPUS;
 
-	return mine > running || (mine == running && running <= CRTOS_RANK_NORMAL);
+	for (cpu = 0; cpu < count; cpu++) {
+		rank = READ_ONCE(channel->ranks[cpu]);
+		if (rank < least) {
+			least = rank;
+			target = cpu;
+		}
+	}
+	*wanted = mine >= least;
+	return target;
 }
 
 /* Sets the slot's bit after something was stored for the kernel. */
@@ -151,9 +163,9 @@ static inline void crtos_channel_post(struct crtos_channel *channel, u32 slot)
 	/* After what was stored; pairs with take_reply() of lib/channel. */
 	crtos_channel_or64(&channel->replies[slot / 64], 1ull << (slot % 64));
 	/*
-	 * The bit before the look at the rank in crtos_channel_outranks(). Pairs
-	 * with the fence of lower_rank() of lib/channel, before the kernel's
-	 * replies::poll(): one of the two sees what the other stored.
+	 * The bit before the look at the ranks in crtos_channel_target(). Pairs
+	 * with the fences of lower_rank() and set_rank() of lib/channel, before the
+	 * kernel's replies::poll(): one of the two sees what the other stored.
 	 */
 	smp_mb();
 }
@@ -161,10 +173,13 @@ static inline void crtos_channel_post(struct crtos_channel *channel, u32 slot)
 /* Hands the slot to the kernel. Returns whether to ring. */
 static inline bool crtos_channel_hand_over(struct crtos_channel *channel, u32 slot, u32 state)
 {
+	bool ring;
+
 	/* After the slot's contents; pairs with accept() and poll() of the kernel's slot. */
 	smp_store_release(&channel->slots[slot].state, state);
 	crtos_channel_post(channel, slot);
-	return crtos_channel_outranks(channel, slot);
+	crtos_channel_target(channel, slot, &ring);
+	return ring;
 }
 
 /**

@@ -92,7 +92,7 @@ struct crtos_realm *crtos_realm_alive(void)
 }
 
 /**
- * crtos_realm_ring() - ring the doorbell of the CPU of a slot's thread
+ * crtos_realm_ring() - ring the doorbell for a slot's thread
  * @realm: the realm
  * @slot: the slot, in which something was stored for the kernel
  *
@@ -100,9 +100,12 @@ struct crtos_realm *crtos_realm_alive(void)
  */
 void crtos_realm_ring(struct crtos_realm *realm, u32 slot)
 {
+	bool wanted;
+
+	/* What is not wanted is a notice. */
 	if (READ_ONCE(realm->alive))
 		crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number,
-				crtos_channel_cpu(realm->channel, slot), 0, 0);
+				crtos_channel_target(realm->channel, slot, &wanted), 0, 0);
 }
 
 /**
@@ -291,6 +294,7 @@ void crtos_realm_start(void)
 	crtos_places_release(realm);
 	memset(realm->channel, 0, CRTOS_LARGE_PAGE_SIZE);
 	realm->channel->magic = CRTOS_CHANNEL_MAGIC;
+	memset32(realm->channel->ranks, CRTOS_RANK_ABSENT, CRTOS_MAX_CELL_CPUS);
 	realm->channel->abi_version = CRTOS_ABI_VERSION;
 	atomic_set(&realm->revocations_finished, 0);
 	realm->futex_looks_seen = 0;

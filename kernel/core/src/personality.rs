@@ -89,16 +89,19 @@ pub trait Personality: 'static {
     /// ([`Thread::set_attention`]). Interrupts are on; may sleep.
     fn attend(context: &mut UserContext);
 
-    /// Is told that the effective level of `thread`, which carries something, is `level` now. Any
-    /// context; a lock of the scheduler is held: bounded, wakes nobody.
-    fn level_changed(thread: &Thread, level: Level);
+    /// Is told that the effective level of `thread`, which carries something, is `level` now. Says
+    /// whether Linux may have stored something for it without ringing, so that a CPU has to look
+    /// ([`Personality::rank_fell`]). Any context; a lock of the scheduler is held: bounded, wakes
+    /// nobody.
+    fn level_changed(thread: &Thread, level: Level) -> bool;
 
     /// Takes the doorbell's interrupt on `cpu`, this one, while it runs something of `rank`.
     /// Interrupts are off.
     fn doorbell(cpu: RealmCpu, rank: u32);
 
     /// Is told that the rank of what this CPU runs has fallen to `rank`, was stored in the channel,
-    /// and that a full fence followed. Interrupts are off; bounded; may wake threads.
+    /// and that a full fence followed; or that of a thread has changed likewise. Interrupts are off;
+    /// bounded; may wake threads.
     fn rank_fell(rank: u32);
 }
 
@@ -188,7 +191,7 @@ unsafe extern "Rust" {
     #[link_name = "crtos_personality_attend"]
     pub(crate) safe fn attend(context: &mut UserContext);
     #[link_name = "crtos_personality_level_changed"]
-    pub(crate) safe fn level_changed(thread: &Thread, level: Level);
+    pub(crate) safe fn level_changed(thread: &Thread, level: Level) -> bool;
     #[link_name = "crtos_personality_doorbell"]
     pub(crate) safe fn doorbell(cpu: RealmCpu, rank: u32);
     #[link_name = "crtos_personality_rank_fell"]
@@ -251,8 +254,8 @@ macro_rules! personality {
             fn crtos_personality_level_changed(
                 thread: &$crate::task::Thread,
                 level: $crate::task::Level,
-            ) {
-                <$personality as Personality>::level_changed(thread, level);
+            ) -> bool {
+                <$personality as Personality>::level_changed(thread, level)
             }
 
             #[unsafe(no_mangle)]

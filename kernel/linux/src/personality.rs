@@ -55,10 +55,8 @@ impl Personality for Linux {
         process::return_to_user(context);
     }
 
-    fn level_changed(thread: &Thread, level: Level) {
-        if let Some(user) = thread.user() {
-            replies::set_urgent(user.slot, level > Level::ORDINARY);
-        }
+    fn level_changed(thread: &Thread, level: Level) -> bool {
+        thread.user().is_some_and(|user| replies::level_changed(thread, user, level))
     }
 
     fn doorbell(cpu: RealmCpu, rank: u32) {

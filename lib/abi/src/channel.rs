@@ -35,10 +35,11 @@
 //! Kernel to Linux: store the slot's state (release), set its bit in [`Channel::requests`] (atomic
 //! or), ring the doorbell on the CPU that `waits_on` names. Linux looks at all bits wherever it
 //! rings. Linux to kernel: store the state (release) or `notices`, set the bit in
-//! [`Channel::replies`] (atomic or), full barrier, and ring only if the caller outranks what its
-//! CPU runs: `slot.rank > rank || (rank == slot.rank && rank <= RANK_NORMAL)` with
-//! `rank = ranks[slot.cpu]`. The kernel stores `ranks` (when it falls), full barrier, and looks at
-//! `replies` afterwards, so that no reply is lost between. Notices always ring.
+//! [`Channel::replies`] (atomic or), full barrier, and ring only where the caller may run: on
+//! `slot.cpu` if `slot.rank > ranks[slot.cpu]`, else on the CPU of the lowest rank if that is not
+//! above `slot.rank`. The kernel stores `ranks` (when one falls) or `slot.rank` (when it changes
+//! during a request), full barrier, and looks at `replies` afterwards, so that no reply is lost
+//! between. Notices always ring.
 //!
 //! # Faults
 //!
@@ -134,6 +135,8 @@ pub const RANK_IDLE: u32 = 0;
 /// Rank of an ordinary thread (SCHED_OTHER); a thread with real-time priority `p` (1..=99) has rank
 /// `p + 1`, one with SCHED_DEADLINE 101.
 pub const RANK_NORMAL: u32 = 1;
+/// Rank of a CPU that runs no threads: that there is not, or that has not begun.
+pub const RANK_ABSENT: u32 = 0xffff_ffff;
 
 /// `Slot::op`: what the kernel asks of the shadow. The crate `crtos-channel` describes each
 /// operation, its arguments and its result (`Operation`). This one makes a system call.
@@ -261,7 +264,7 @@ pub struct Slot {
     pub op: u32,
     /// System call number.
     pub nr: u32,
-    /// Rank of the caller; see [`RANK_NORMAL`].
+    /// Rank of the caller; see [`RANK_NORMAL`]. The kernel may store another one at any time.
     pub rank: u32,
     /// The program's own arguments. In a reply of the module: what it tells.
     pub args: [u64; 6],

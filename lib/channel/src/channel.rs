@@ -216,6 +216,16 @@ impl Channel {
         word!(self, AtomicU64, idle_time[cpu.get()]).store(nanoseconds, Ordering::Relaxed);
     }
 
+    /// Publishes that the caller of the request that is out in `slot`, if one is, has another rank
+    /// from now on. Says whether there is a reply, which may have brought no doorbell, as after
+    /// [`Channel::lower_rank`]. A full barrier before and after; any context.
+    pub fn set_rank(&self, slot: Slot, rank: u32) -> bool {
+        fence(Ordering::SeqCst);
+        word!(self, AtomicU32, slots[slot.get()].rank).store(rank, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.replies(slot.word()) & slot.bit() != 0
+    }
+
     /// Publishes what `cpu` runs from now on, which has a higher rank; see [`crate::rank`].
     #[inline]
     pub fn raise_rank(&self, cpu: RealmCpu, rank: u32) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ranks: remote calls wake by priority (cRTOS, VEE'20, section 4.2).
 //!
-//! Linux interrupts a CPU of the realm for a reply only if the caller outranks what runs there;
-//! otherwise the reply is picked up when the rank falls.
+//! Linux interrupts a CPU of the realm for a reply only if the caller may run there: if what runs
+//! outranks the caller on all CPUs, the reply is picked up when the rank of one of them falls.
 
 use crtos_abi::channel::{RANK_IDLE, RANK_NORMAL};
 
@@ -28,9 +28,14 @@ impl Running {
     }
 }
 
-/// Whether a reply to a caller of rank `caller` is worth an interrupt on a CPU that runs something
-/// of rank `running`. Ordinary threads share the CPU in turns, so an ordinary caller interrupts an
-/// ordinary thread.
-pub const fn rings(caller: u32, running: u32) -> bool {
-    caller > running || (caller == running && running <= RANK_NORMAL)
+/// Where a reply to a caller of rank `caller`, which was on the CPU `own`, is worth an interrupt, if
+/// the CPUs run something of `ranks`: on its own CPU if the caller outranks what runs there, else on
+/// the one that runs the least. Who has the same rank is interrupted: threads of one level take
+/// turns, or give way to one another, and the one with the earlier deadline runs.
+pub fn rings(caller: u32, own: usize, ranks: &[u32]) -> Option<usize> {
+    if caller > ranks[own] {
+        return Some(own);
+    }
+    let least = (0..ranks.len()).min_by_key(|&cpu| (ranks[cpu], cpu != own))?;
+    (caller >= ranks[least]).then_some(least)
 }

@@ -39,6 +39,11 @@ bool linux_reply(struct crtos_channel *channel, u32 slot, s64 result)
 	return crtos_channel_reply(channel, slot, result);
 }
 
+u32 linux_target(struct crtos_channel *channel, u32 slot, bool *wanted)
+{
+	return crtos_channel_target(channel, slot, wanted);
+}
+
 bool linux_ask(struct crtos_channel *channel, u32 slot, u64 address, bool write)
 {
 	return crtos_channel_ask(channel, slot, address, write);

@@ -721,8 +721,87 @@ fn ranks_order_interrupts() {
         .map(Running::rank);
     assert_eq!(ranks, [0, 1, 2, 100]);
     for (caller, running, rung) in
-        [(1, 0, true), (1, 1, true), (2, 2, false), (1, 2, false), (100, 2, true)]
+        [(1, 0, true), (1, 1, true), (2, 2, true), (1, 2, false), (100, 2, true)]
     {
-        assert_eq!(rings(caller, running), rung);
+        assert_eq!(rings(caller, 0, &[running]).is_some(), rung);
     }
+    // Where the caller was, if it may run there, else where less runs.
+    for (caller, own, running, at) in [
+        (5, 1, [0, 4], Some(1)),
+        (5, 1, [0, 5], Some(0)),
+        (5, 1, [5, 5], Some(1)),
+        (5, 1, [5, 9], Some(0)),
+        (5, 1, [6, 9], None),
+    ] {
+        assert_eq!(rings(caller, own, &running), at);
+    }
+}
+
+proptest! {
+    /// Linux's end rings where the rule says.
+    #[test]
+    fn linux_rings_by_the_rule(
+        caller in 0_u32..5,
+        own in 0_usize..4,
+        ranks in prop::array::uniform4(0_u32..5),
+    ) {
+        let channel = Shared::new();
+        let mut owned = open(&channel, 9);
+        take_replies(&channel.view(), |_| {});
+        for (cpu, &rank) in ranks.iter().enumerate() {
+            channel.view().raise_rank(RealmCpu::new(cpu).expect("few"), rank);
+        }
+        let at = rank::rings(caller, own, &ranks);
+        let request = Request {
+            operation: Encoded { op: 1, nr: 1, args: &[0; 6] },
+            rank: caller + 1,
+            cpu: RealmCpu::new(own).expect("few"),
+        };
+        prop_assert!(owned.request(&request));
+        // A change of the level counts.
+        prop_assert!(!channel.view().set_rank(slot(9), caller));
+        prop_assert!(linux::take_request(&channel, 9, &mut Taken::default()));
+        let mut wanted = false;
+        let target = linux::target(&channel, 9, &mut wanted);
+        prop_assert_eq!(wanted.then_some(target as usize), at);
+        prop_assert_eq!(linux::reply(&channel, 9, 1), at.is_some());
+        prop_assert!(channel.view().set_rank(slot(9), caller + 1));
+    }
+}
+
+/// A reply that brings no interrupt is seen when the caller's rank rises, and the other way round.
+#[test]
+fn no_reply_is_lost_to_a_caller_that_rises() {
+    use std::sync::Barrier;
+    const ROUNDS: usize = 20_000;
+    let channel = Shared::new();
+    let view = channel.view();
+    let mut owned = open(&channel, 9);
+    take_replies(&view, |_| {});
+    view.raise_rank(RealmCpu::first(), rank::Running::RealTime(30).rank());
+    let barrier = Barrier::new(2);
+    let rang = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                barrier.wait();
+                let mut taken = Taken::default();
+                assert!(linux::take_request(&channel, 9, &mut taken));
+                rang.store(linux::reply(&channel, 9, 1), Ordering::SeqCst);
+                barrier.wait();
+            }
+        });
+        for round in 0..ROUNDS {
+            assert!(send_as(&mut owned, 0, rank::Running::RealTime(10).rank()));
+            barrier.wait();
+            for _ in 0..round % 64 {
+                std::hint::spin_loop();
+            }
+            let seen = view.set_rank(slot(9), rank::Running::RealTime(60).rank());
+            barrier.wait();
+            assert!(seen || rang.load(Ordering::SeqCst), "round {round}");
+            assert_eq!(owned.poll(), Poll::Reply(1));
+            take_replies(&view, |_| {});
+        }
+    });
 }

@@ -13,7 +13,7 @@ use alloc::alloc::{Layout, alloc};
 use core::arch::asm;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::{MAX_CELL_CPUS, ids::RealmCpu};
 use crtos_registers::apic::ApicId;
 use crtos_vm::Frame;
@@ -46,6 +46,8 @@ pub struct PerCpu {
     apic_id: AtomicU32,
     /// Rank of what it runs, as the channel has it.
     rank: AtomicU32,
+    /// It was asked to look for what Linux has stored.
+    looks: AtomicBool,
     /// The program's thread whose state (see `task::user`) the registers hold.
     user_owner: AtomicPtr<Thread>,
     /// The root of the page tables that the CPU uses.
@@ -117,6 +119,7 @@ impl PerCpu {
             index,
             apic_id: AtomicU32::new(apic_id.0),
             rank: AtomicU32::new(0),
+            looks: AtomicBool::new(false),
             user_owner: AtomicPtr::new(ptr::null_mut()),
             root: AtomicU64::new(0),
             flushes_asked: AtomicU64::new(0),
@@ -144,6 +147,17 @@ impl PerCpu {
     /// Asks this CPU to look for another thread at the next possible moment.
     pub fn set_need_resched(&self) {
         self.need_resched.store(1, Ordering::Relaxed);
+    }
+
+    /// Asks this CPU to look for what Linux has stored as well. By this CPU, interrupts off.
+    pub fn ask_look(&self) {
+        self.looks.store(true, Ordering::Relaxed);
+        self.set_need_resched();
+    }
+
+    /// Says whether it was asked that. By this CPU, interrupts off.
+    pub fn take_look(&self) -> bool {
+        self.looks.load(Ordering::Relaxed) && self.looks.swap(false, Ordering::Relaxed)
     }
 
     /// Asks this CPU, which is not the caller's, to look for another thread at once: by one

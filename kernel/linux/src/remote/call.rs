@@ -15,7 +15,7 @@ use crate::{
     process::{Process, ThreadExt as _, UserThread, lapse, spares},
 };
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use crtos_abi::{
     channel::{OP_READ, OP_SHARE, THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE_END},
@@ -80,8 +80,7 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     user.remote_calls.fetch_add(1, Ordering::Relaxed);
     user.state.store(THREAD_REMOTE, Ordering::Relaxed);
     with_owned_slot(&user.owned_slot, |owned| {
-        let operation = Encoded { op, nr, args };
-        owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
+        hand_out(channel, owned, Encoded { op, nr, args });
     })?;
     user.publish(&current);
     let result = answered(channel, user.slot, &user.owned_slot, &user.process, lends_pages(op));
@@ -93,6 +92,20 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
         user.process.note_gone(channel.notices(user.slot));
         if user.process.is_out_of_reach() { Ok(OUT_OF_REACH) } else { Err(Gone) }
     })
+}
+
+/// Hands Linux a request of the calling thread, by the slot of which it is told of each change of
+/// its level.
+fn hand_out(channel: Channel, owned: &mut OwnedSlot, operation: Encoded<'_>) {
+    let current = task::current();
+    let rank = current.rank();
+    owned.request(&Request { operation, rank, cpu: current.cpu() });
+    // A change since then that the request has overwritten. Pairs with the first fence of
+    // `set_rank`, behind the change of the level: one of the two sees what the other stored.
+    fence(Ordering::SeqCst);
+    if current.rank() != rank {
+        channel.set_rank(owned.slot(), current.rank());
+    }
 }
 
 /// Whether Linux's kernel reaches pages of the realm by their addresses during the operation. They

@@ -4,7 +4,7 @@
 //!
 //! The calling thread hands its slot to Linux and blocks. Linux's answers arrive as bits in the
 //! channel, which [`replies`] turns into wake-ups of the slots' owners: from the doorbell interrupt
-//! if the caller outranks what runs, else at the next switch. Faults that Linux takes on the
+//! if what runs does not outrank the caller, else when that changes. Faults that Linux takes on the
 //! program's memory are resolved by the waiting caller itself.
 //!
 //! | file | concept |

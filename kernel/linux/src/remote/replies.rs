@@ -2,8 +2,8 @@
 //! What Linux stored for threads: replies, faults, notices. Each is a bit in the channel, and
 //! becomes a wake-up of the slot's owner.
 //!
-//! [`poll`] runs with interrupts off, at every doorbell and whenever the rank of what a CPU runs
-//! falls, so it wakes one thread at most. That is the owner of the slot if there is one bit: a
+//! [`poll`] runs with interrupts off, at every doorbell, whenever the rank of what a CPU runs falls,
+//! and when that of a caller has changed, so it wakes one thread at most. That is the owner of the slot if there is one bit: a
 //! real-time thread in any case, an ordinary one only while nothing of real time runs. More bits
 //! are left to two threads, which can be preempted between any two wake-ups: one at the highest
 //! level for real-time threads, one at ordinary level for the others.
@@ -17,10 +17,13 @@ use spin::Once;
 
 use crtos_core::{
     arch::interrupts,
-    task::{self, Scheduling, Spawn, Thread},
+    task::{self, Level, Scheduling, Spawn, Thread},
 };
 
-use crate::remote::{self, slots};
+use crate::{
+    process::UserThread,
+    remote::{self, slots},
+};
 
 /// Bit per slot whose owner is a real-time thread, by its own level or an inherited one.
 static URGENT: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
@@ -60,6 +63,15 @@ pub fn set_urgent(slot: Slot, urgent: bool) {
         true => URGENT[slot.word()].fetch_or(slot.bit(), Ordering::Relaxed),
         false => URGENT[slot.word()].fetch_and(!slot.bit(), Ordering::Relaxed),
     };
+}
+
+/// The level of `thread`, whose process side is `user`, is `level` from now on, also for the request
+/// that it has out. Says whether there may be a reply to that which brought no doorbell. Any
+/// context.
+pub fn level_changed(thread: &Thread, user: &UserThread, level: Level) -> bool {
+    let Some(channel) = remote::channel() else { return false };
+    set_urgent(user.slot, level > Level::ORDINARY);
+    channel.set_rank(user.slot, thread.rank())
 }
 
 /// Calls `each` with every word of bits that has any: its index, the bits of real-time threads, and

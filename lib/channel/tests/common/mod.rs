@@ -12,7 +12,7 @@ use std::{
 
 use crtos_abi::{
     ABI_VERSION,
-    channel::{self as raw, CHANNEL_MAGIC},
+    channel::{self as raw, CHANNEL_MAGIC, RANK_ABSENT},
 };
 use crtos_channel::{Channel, Slot};
 use libloading::Library;
@@ -36,6 +36,7 @@ impl Shared {
                     .expect("memory");
             (*base.as_ptr()).magic = CHANNEL_MAGIC;
             (*base.as_ptr()).abi_version = ABI_VERSION;
+            (&mut (*base.as_ptr()).ranks)[1..].fill(RANK_ABSENT);
             Self { base }
         }
     }
@@ -103,6 +104,7 @@ pub mod linux {
         state(slot: u32) -> u32;
         open(slot: u32, process: u32, pid: u32);
         take_request(slot: u32, request: &mut Taken) -> bool;
+        target(slot: u32, wanted: &mut bool) -> u32;
         reply(slot: u32, result: i64) -> bool;
         ask(slot: u32, address: u64, write: bool) -> bool;
         take_answer(slot: u32, answer: &mut u64) -> bool;

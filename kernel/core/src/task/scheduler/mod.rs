@@ -46,6 +46,7 @@ pub use switch::{reschedule, start};
 
 use crate::arch::percpu;
 use crate::arch::percpu::PerCpu;
+use crate::mm::layout;
 use crate::sync::SpinLock;
 use crate::task::cpu_states::CPU_STATES;
 use crate::task::idle;
@@ -197,7 +198,12 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
 /// This CPU runs threads from now on, and has left the stack that it booted on or is the first.
 pub fn set_online() {
     let interrupts = InterruptsOff::take();
-    CPU_STATES.set_online(percpu::this().index);
+    let cpu = percpu::this();
+    if let Some(channel) = layout::channel_view() {
+        // Nothing has run here before, or it has told its own.
+        channel.raise_rank(cpu.index, cpu.rank());
+    }
+    CPU_STATES.set_online(cpu.index);
     drop(interrupts);
 }
 

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use crtos_sched::Urgency;
 
 use super::{Class, Progress, State};
+use crate::arch::percpu;
 use crate::task::Thread;
 use crate::task::thread::by_id;
 use crate::time::Nanos;
@@ -131,8 +132,8 @@ impl State {
         let sched = self.of(thread);
         let shown = sched.scheduling.get().level.max(sched.inherited.get());
         thread.level.store(shown.get() as u8, Ordering::Relaxed);
-        if thread.carried.is_something() {
-            personality::level_changed(thread, shown);
+        if thread.carried.is_something() && personality::level_changed(thread, shown) {
+            percpu::this().ask_look();
         }
         let urgency = sched.urgency();
         match sched.progress.get() {

@@ -46,10 +46,11 @@ pub(super) fn reschedule_from(mut held: Held) {
         if rank != before {
             publish_rank(cpu.index, before, rank);
         }
-        fell |= is_less || rank < before;
+        let looks = cpu.take_look();
+        fell |= is_less || rank < before || looks;
         // Who adds something for this CPU looks at what it runs before it decides whether to tell.
         if fell {
-            if rank < before {
+            if rank < before || looks {
                 personality::rank_fell(rank);
                 percpu::interrupt_window_if_long();
             } else {
