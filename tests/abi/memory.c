@@ -333,6 +333,43 @@ CASE(calls_take_no_longer_when_there_are_many_mappings)
 	munmap(page, PAGE);
 }
 
+/* Returns how long it takes to unmap some pages one by one, in seconds of the processor. */
+static double time_of_unmapping(void)
+{
+	double least = 1e9, start;
+
+	for (int round = 0; round < 10; round++) {
+		char *area = map(40 * PAGE, PROT_READ);
+
+		start = seconds();
+		for (int i = 0; i < 20; i++)
+			munmap(area + 2 * i * PAGE, PAGE);
+		if (seconds() - start < least)
+			least = seconds() - start;
+		munmap(area, 40 * PAGE);
+	}
+	return least;
+}
+
+CASE(unmapping_takes_no_longer_among_many_mappings_of_which_one_is_shared)
+{
+	enum { MAPPINGS = 4000 };
+	char *others = map(MAPPINGS * PAGE, PROT_NONE), *shared;
+	int fd = memfd_create("shared", 0);
+	double alone;
+
+	CHECK(!ftruncate(fd, PAGE));
+	shared = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	CHECK(shared != MAP_FAILED);
+	alone = time_of_unmapping();
+	for (int i = 0; i < MAPPINGS; i += 2)
+		mprotect(others + i * PAGE, PAGE, PROT_READ);
+	CHECK(time_of_unmapping() < 10 * alone);
+	munmap(others, MAPPINGS * PAGE);
+	munmap(shared, PAGE);
+	close(fd);
+}
+
 CASE(addresses_of_nobody_raise_a_signal)
 {
 	CHECK(touch((char *)0, 0) == SIGSEGV);

@@ -338,6 +338,12 @@ pub fn leave_files(space: &AddressSpace) {
     window::give_up();
 }
 
+/// Whether something of a mirror may be mapped in a range: when that has gone, [`tidy`] is due. It
+/// looks through all mappings, which the end of mere memory is not to wait for.
+pub fn concern(space: &AddressSpace, start: UserAddr, length: u64) -> bool {
+    space.has_mirrors() && space.shows_any(start, length)
+}
+
 /// After mappings went: gives up mirrors that nothing needs any more.
 pub fn tidy(space: &AddressSpace) {
     while space.has_mirrors()

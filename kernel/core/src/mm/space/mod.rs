@@ -392,6 +392,19 @@ impl AddressSpace {
         self.consists_of(start, length, |region| region.attributes.backing.is_none())
     }
 
+    /// Whether an object is mapped in a range, which may have holes.
+    pub fn shows_any(&self, start: UserAddr, length: u64) -> bool {
+        let end = start.saturating_add(length);
+        let mut at = start;
+        while let Some(region) = self.next_region(at).filter(|region| region.start < end) {
+            if region.attributes.backing.is_some() {
+                return true;
+            }
+            at = region.end;
+        }
+        false
+    }
+
     /// Whether all of a range is mapped, by regions that `are_so`.
     fn consists_of(&self, start: UserAddr, length: u64, are_so: impl Fn(&Region) -> bool) -> bool {
         let end = start.saturating_add(length);
