@@ -337,6 +337,33 @@ CASE(a_wake_up_wakes_nobody_twice)
 	CHECK(exits_with(child, 0));
 }
 
+/* Whatever others change of a thread while it begins to wait, which needs something of Linux. */
+CASE(a_thread_whose_nice_value_changes_waits_as_well)
+{
+	_Atomic uint32_t *word = memfd();
+
+	for (int turn = 0; turn < 10; turn++) {
+		pid_t child = fork();
+
+		PART("turn %d", turn);
+		if (!child) {
+			long woken;
+
+			setpriority(PRIO_PROCESS, 0, 1);
+			do
+				woken = wake(word, 1);
+			while (!woken);
+			_exit(futex(word, FUTEX_WAIT, 0, NULL, NULL, 0) != 0);
+		}
+		CHECK(futex(word, FUTEX_WAIT, 0, NULL, NULL, 0) == 0);
+		for (int nice = 2; nice < 20; nice++)
+			CHECK(setpriority(PRIO_PROCESS, child, nice) == 0);
+		for (int waited = 0; waited < 5000 && wake(word, 1) != 1; waited++)
+			pause_for(1);
+		CHECK(exits_with(child, 0));
+	}
+}
+
 /* A process that executes another program, or unmaps the word, has woken before. */
 CASE(a_wake_up_comes_before_the_memory_goes)
 {

@@ -133,24 +133,32 @@ fn request(owned: &mut OwnedSlot, arguments: [u64; 6], rank: u32) {
 /// After how long a thread looks again that waits for a shadow thread.
 const PERIOD: Nanos = Nanos::from_millis(1);
 
-/// How often [`take_shadow`] looks for one that the housekeeper has found.
-const LOOKS: usize = 100;
+/// How often [`take_shadow`] looks for one that the housekeeper has found, and how often it has
+/// Linux make another one.
+const LOOKS: usize = 50;
+const TRIES: usize = 20;
 
 /// A shadow thread of the calling thread's process that no thread runs in: a spare, or one that
 /// Linux makes. EAGAIN if there is none. May ask Linux.
 fn take_shadow(user: &UserThread) -> Result<OwnedSlot, Errno> {
-    if let Some(owned) = spares::take_surplus(user) {
-        return Ok(owned);
-    }
-    if let Some(owned) = spares::make(1, user)? {
-        return Ok(owned);
-    }
-    // The housekeeper was faster, and makes it a spare.
-    for _ in 0..LOOKS {
+    for _ in 0..TRIES {
         if let Some(owned) = spares::take_surplus(user) {
             return Ok(owned);
         }
-        task::sleep_until(time::now() + PERIOD);
+        if let Some(owned) = spares::make(1, user)? {
+            return Ok(owned);
+        }
+        // The housekeeper was faster, and makes it a spare: one that stays a spare where none was,
+        // or that goes where what threads inherit has changed meanwhile.
+        for _ in 0..LOOKS {
+            if let Some(owned) = spares::take_surplus(user) {
+                return Ok(owned);
+            }
+            if user.is_ending() {
+                return Err(Errno::EAGAIN);
+            }
+            task::sleep_until(time::now() + PERIOD);
+        }
     }
     Err(Errno::EAGAIN)
 }
