@@ -53,6 +53,8 @@ CASE(the_wrong_end_is_refused)
 
 	FAILS(EBADF, read(ends[1], text, 1));
 	FAILS(EBADF, write(ends[0], text, 1));
+	FAILS(EBADF, readahead(ends[1], 0, 1));
+	FAILS(EINVAL, readahead(ends[0], 0, 1));
 }
 
 CASE(a_pipe_has_no_position_and_no_contents)

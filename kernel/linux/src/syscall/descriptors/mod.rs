@@ -157,6 +157,7 @@ fn refuse(row: &Row, file: &Description) -> SysResult {
     Err(match u32::from(row.number) {
         linux::__NR_fchdir | linux::__NR_getdents | linux::__NR_getdents64 => Errno::ENOTDIR,
         linux::__NR_fallocate if !file.writes => Errno::EBADF,
+        linux::__NR_readahead if !file.reads => Errno::EBADF,
         linux::__NR_mq_timedsend
         | linux::__NR_mq_timedreceive
         | linux::__NR_mq_notify
