@@ -99,9 +99,9 @@ pub trait Personality: 'static {
     /// Interrupts are off.
     fn doorbell(cpu: RealmCpu, rank: u32);
 
-    /// Is told that the rank of what this CPU runs has fallen to `rank`, was stored in the channel,
-    /// and that a full fence followed; or that of a thread has changed likewise. Interrupts are off;
-    /// bounded; may wake threads.
+    /// Is told that the rank of what this CPU runs has fallen to `rank`, was stored in the
+    /// channel, and that a full fence followed; or that of a thread has changed likewise.
+    /// Interrupts are off; bounded; may wake threads.
     fn rank_fell(rank: u32);
 }
 

@@ -28,10 +28,10 @@ impl Running {
     }
 }
 
-/// Where a reply to a caller of rank `caller`, which was on the CPU `own`, is worth an interrupt, if
-/// the CPUs run something of `ranks`: on its own CPU if the caller outranks what runs there, else on
-/// the one that runs the least. Who has the same rank is interrupted: threads of one level take
-/// turns, or give way to one another, and the one with the earlier deadline runs.
+/// Where a reply to a caller of rank `caller`, which was on the CPU `own`, is worth an interrupt,
+/// if the CPUs run something of `ranks`: on its own CPU if the caller outranks what runs there,
+/// else on the one that runs the least. Who has the same rank is interrupted: threads of one level
+/// take turns, or give way to one another, and the one with the earlier deadline runs.
 pub fn rings(caller: u32, own: usize, ranks: &[u32]) -> Option<usize> {
     if caller > ranks[own] {
         return Some(own);

@@ -2,11 +2,12 @@
 //! What Linux stored for threads: replies, faults, notices. Each is a bit in the channel, and
 //! becomes a wake-up of the slot's owner.
 //!
-//! [`poll`] runs with interrupts off, at every doorbell, whenever the rank of what a CPU runs falls,
-//! and when that of a caller has changed, so it wakes one thread at most. That is the owner of the slot if there is one bit: a
-//! real-time thread in any case, an ordinary one only while nothing of real time runs. More bits
-//! are left to two threads, which can be preempted between any two wake-ups: one at the highest
-//! level for real-time threads, one at ordinary level for the others.
+//! [`poll`] runs with interrupts off, at every doorbell, whenever the rank of what a CPU runs
+//! falls, and when that of a caller has changed, so it wakes one thread at most. That is the owner
+//! of the slot if there is one bit: a real-time thread in any case, an ordinary one only while
+//! nothing of real time runs. More bits are left to two threads, which can be preempted between
+//! any two wake-ups: one at the highest level for real-time threads, one at ordinary level for the
+//! others.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -65,9 +66,9 @@ pub fn set_urgent(slot: Slot, urgent: bool) {
     };
 }
 
-/// The level of `thread`, whose process side is `user`, is `level` from now on, also for the request
-/// that it has out. Says whether there may be a reply to that which brought no doorbell. Any
-/// context.
+/// The level of `thread`, whose process side is `user`, is `level` from now on, also for the
+/// request that it has out. Says whether there may be a reply to that which brought no doorbell.
+/// Any context.
 pub fn level_changed(thread: &Thread, user: &UserThread, level: Level) -> bool {
     let Some(channel) = remote::channel() else { return false };
     set_urgent(user.slot, level > Level::ORDINARY);
