@@ -200,8 +200,8 @@ CASE(who_may_not_be_signalled_hears_nothing)
 
 	CHECK((child = fork()) >= 0);
 	if (child == 0) {
-		if (setuid(65534) || fcntl(ends[0], F_SETSIG, TELLS) || fcntl(ends[0], F_SETOWN, root) ||
-		    fcntl(ends[0], F_SETFL, O_ASYNC))
+		if (setuid(65534) || fcntl(ends[0], F_SETSIG, TELLS) ||
+		    fcntl(ends[0], F_SETOWN, root) || fcntl(ends[0], F_SETFL, O_ASYNC))
 			_exit(1);
 		_exit(write(ends[1], "a", 1) != 1);
 	}

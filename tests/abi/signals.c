@@ -261,7 +261,7 @@ CASE(a_handler_runs_on_its_own_stack)
 	CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_flags == 0 && stack.ss_size == 65536);
 }
 
-/* Where the frame of a handler has no room, SIGSEGV comes instead, on the stack of its own handler. */
+/* Where a frame has no room, SIGSEGV comes instead, on the stack of its own handler. */
 CASE(a_handler_without_a_stack_is_a_fault)
 {
 	stack_t stack = { .ss_size = 65536 };

@@ -199,7 +199,7 @@ CASE(an_eventfd_has_no_bytes_to_tee)
 	FAILS(EINVAL, tee(file, a[1], 8, 0));
 }
 
-/* No splice waits for a pipe if the other end never takes or gives bytes, nor does it take a count. */
+/* No splice waits for a pipe if the other end never takes or gives bytes, or takes a count. */
 CASE(what_is_no_stream_is_refused_at_once)
 {
 	const int files[] = { eventfd(1, 0), timerfd_create(CLOCK_MONOTONIC, 0), epoll_create1(0),

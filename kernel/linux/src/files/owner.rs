@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is to be signalled when a file is ready, and how (F_SETOWN, F_SETSIG). Processes of the realm
-//! and their threads are; others, and groups of processes, are kept, and not signalled.
+//! Who is to be signalled when a file is ready, and how (F_SETOWN, F_SETSIG). Processes of the
+//! realm and their threads are; others, and groups of processes, are kept, and not signalled.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -103,8 +103,8 @@ impl Owner {
         core::mem::replace(&mut *place, sigio)
     }
 
-    /// Tells Linux of it, for its file at descriptor `fd`. A thread becomes its process, and who has
-    /// ended nobody. May sleep.
+    /// Tells Linux of it, for its file at descriptor `fd`. A thread becomes its process, and who
+    /// has ended nobody. May sleep.
     pub fn give_to_linux(&self, fd: u64) -> Result<(), Errno> {
         let settings = [
             (linux::F_SETOWN, i64::from(self.number()) as u64),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signal-driven I/O (O_ASYNC): a signal tells the owner of a file that it is ready.
 //!
-//! A thread that makes the file ready sends the signal itself. An interrupt notes what for, and has a
-//! timer of the file expire at once, whose function sends it, in sections of its own: several that
-//! come before that are told as one.
+//! A thread that makes the file ready sends the signal itself. An interrupt notes what for, and
+//! has a timer of the file expire at once, whose function sends it, in sections of its own:
+//! several that come before that are told as one.
 
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU32, Ordering};

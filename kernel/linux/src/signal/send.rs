@@ -145,8 +145,8 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Sends `info` to a process from an interrupt, as [`post`]; `None` if it is of the kind that fails,
-/// and there is no room.
+/// Sends `info` to a process from an interrupt, as [`post`]; `None` if it is of the kind that
+/// fails, and there is no room.
 pub fn from_interrupt(process: &Process, target: Target, info: Info) -> Option<Sent> {
     queue(process, target, info, None).ok().map(|(sent, _)| sent)
 }
@@ -156,8 +156,8 @@ pub fn from_interrupt(process: &Process, target: Target, info: Info) -> Option<S
 pub struct Recipient {
     process: Arc<Process>,
     target: Target,
-    /// The user of both the program that asked and the process, if that is certain: it hears nothing
-    /// any more once it is not.
+    /// The user of both the program that asked and the process, if that is certain: it hears
+    /// nothing any more once it is not.
     uid: Option<u32>,
 }
 
@@ -183,8 +183,8 @@ impl Recipient {
         self.uid.is_some() && self.uid == other.uid
     }
 
-    /// Sends `info`, as [`from_interrupt`]; of signals that Linux has to carry out, and to a process
-    /// that has ended, nothing. Any context.
+    /// Sends `info`, as [`from_interrupt`]; of signals that Linux has to carry out, and to a
+    /// process that has ended, nothing. Any context.
     pub fn send_from_interrupt(&self, info: Info) -> Option<Sent> {
         let is_another_user = self.uid.is_some() && self.uid != self.process.certain_uid();
         if !stays_here(info.signal()) || is_another_user || self.process.is_ending() {
