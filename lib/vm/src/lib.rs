@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`frames`] | pools of physical memory: [`Frame`] is an address in the cell |
 //! | [`regions`] | which addresses a program may use: each is a [`UserAddr`], virtual |
+//! | `gaps` | where there is room between them |
 //! | [`entry`] | entries of page tables, where the two meet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@ extern crate alloc;
 
 pub mod entry;
 pub mod frames;
+mod gaps;
 pub mod regions;
 
 pub use entry::{Entry, Flags};

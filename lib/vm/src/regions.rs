@@ -3,9 +3,10 @@
 //!
 //! Lengths and offsets are in bytes. Regions never overlap.
 //! Neighbours that are alike are one region, as `/proc/self/maps` shows them under Linux.
-//! Free room is found from the top downwards. Searches take logarithmic time.
+//! Free room is found from the top downwards. Searches take logarithmic time, those for room with the
+//! exception that `gaps` tells.
 
-use crate::{FRAME_SIZE, Kind, MapError, Protection};
+use crate::{FRAME_SIZE, Kind, MapError, Protection, gaps::Gaps};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -198,6 +199,8 @@ pub struct Regions<O> {
     map: BTreeMap<UserAddr, Body<O>>,
     /// Ranges of addresses that a program may use, ascending.
     allowed: Vec<Range<UserAddr>>,
+    /// What is left of these.
+    gaps: Gaps,
     usage: Usage,
 }
 
@@ -205,7 +208,9 @@ impl<O: Clone + PartialEq> Regions<O> {
     /// Makes an address space without regions. Addresses in `allowed` (page-aligned, ascending,
     /// disjoint) may be used.
     pub fn new(allowed: &[Range<UserAddr>]) -> Self {
-        Self { map: BTreeMap::new(), allowed: allowed.to_vec(), usage: Usage::default() }
+        let mut gaps = Gaps::new();
+        allowed.iter().for_each(|range| gaps.add(range.clone()));
+        Self { map: BTreeMap::new(), allowed: allowed.to_vec(), gaps, usage: Usage::default() }
     }
 
     /// Returns how much is mapped.
@@ -269,20 +274,16 @@ impl<O: Clone + PartialEq> Regions<O> {
     /// Returns the highest free address for `length` bytes below `top`, aligned to `align` (a power
     /// of two, at least a page).
     pub fn find_free(&self, length: u64, align: u64, top: UserAddr) -> Option<UserAddr> {
-        for allowed in self.allowed.iter().rev() {
-            let mut end = allowed.end.min(top);
-            while let Some(start) = end.checked_sub(length).map(|start| start.align_down(align))
-                && start >= allowed.start
-            {
-                // Regions do not overlap, so the last one that begins below the end of the
-                // candidate is the first that can be in its way.
-                match self.map.range(..start + length).next_back() {
-                    Some((&begin, body)) if body.end > start => end = begin,
-                    _ => return Some(start),
-                }
-            }
-        }
-        None
+        self.gaps.find(length, align, top)
+    }
+
+    /// The gap around `at`, which may be used and is not mapped.
+    fn gap_around(&self, at: UserAddr) -> Range<UserAddr> {
+        let allowed = self.allowed.iter().find(|allowed| allowed.contains(&at));
+        let Range { start, end } = allowed.cloned().unwrap_or(at..at);
+        let before = self.map.range(..at).next_back().map_or(start, |(_, body)| body.end);
+        let behind = self.map.range(at..).next().map_or(end, |(&begin, _)| begin);
+        before.max(start)..behind.min(end)
     }
 
     /// Maps a free range, which is page-aligned.
@@ -301,6 +302,10 @@ impl<O: Clone + PartialEq> Regions<O> {
         }
         self.room(1)?;
         self.usage.count(&attributes, length, true);
+        let gap = self.gap_around(start);
+        self.gaps.remove(gap.clone());
+        self.gaps.add(gap.start..start);
+        self.gaps.add(start + length..gap.end);
         self.map.insert(start, Body { end: start + length, attributes });
         self.merge(start);
         self.merge(start + length);
@@ -320,6 +325,10 @@ impl<O: Clone + PartialEq> Regions<O> {
         while let Some((&at, _)) = self.map.range(start..end).next() {
             if let Some(Body { end, attributes }) = self.map.remove(&at) {
                 self.usage.count(&attributes, end - at, false);
+                let gap = self.gap_around(at);
+                self.gaps.remove(gap.start..at);
+                self.gaps.remove(end..gap.end);
+                self.gaps.add(gap);
             }
         }
         Ok(())
@@ -566,6 +575,25 @@ mod tests {
         assert_eq!(regions.remove(at(5), 3 * FRAME_SIZE), Ok(()));
         assert_eq!(regions.remove(at(1) + FRAME_SIZE, FRAME_SIZE), Ok(()));
         assert_eq!(regions.iter().count(), MAX_REGIONS);
+    }
+
+    /// Room is found as soon among many regions, also where there is much that does not fit.
+    #[test]
+    fn room_among_many_regions() {
+        const REGIONS: u64 = 20_000;
+        let top = page(4 * REGIONS);
+        let mut regions = Regions::<u8>::new(&[page(0)..top]);
+        for index in 0..REGIONS {
+            let at = regions.find_free(2 * FRAME_SIZE, FRAME_SIZE, top);
+            assert_eq!(at, Some(page(4 * REGIONS - 2 * (index + 1))));
+            let plain = attributes(1 + index as u8 % 2, 0, 0);
+            assert_eq!(regions.insert(at.unwrap(), 2 * FRAME_SIZE, plain), Ok(()));
+        }
+        for index in 0..REGIONS {
+            assert_eq!(regions.remove(page(4 * REGIONS - 2 * index - 1), FRAME_SIZE), Ok(()));
+            let room = regions.find_free(2 * FRAME_SIZE, FRAME_SIZE, top);
+            assert_eq!(room, Some(page(2 * REGIONS - 2)));
+        }
     }
 
     proptest! {
