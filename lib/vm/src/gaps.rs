@@ -2,8 +2,8 @@
 //! Gaps between regions: where there is room.
 //!
 //! They are kept by size, in classes that begin at powers of two. So only gaps of about the size
-//! that is looked for are looked at one by one: a search takes logarithmic time, unless many of them
-//! are slightly too small.
+//! that is looked for are looked at one by one: a search takes logarithmic time, unless many of
+//! them are slightly too small.
 
 use crate::FRAME_SIZE;
 use alloc::{boxed::Box, collections::BTreeMap};

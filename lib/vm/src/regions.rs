@@ -3,8 +3,8 @@
 //!
 //! Lengths and offsets are in bytes. Regions never overlap.
 //! Neighbours that are alike are one region, as `/proc/self/maps` shows them under Linux.
-//! Free room is found from the top downwards. Searches take logarithmic time, those for room with the
-//! exception that `gaps` tells.
+//! Free room is found from the top downwards. Searches take logarithmic time, those for room with
+//! the exception that `gaps` tells.
 
 use crate::{FRAME_SIZE, Kind, MapError, Protection, gaps::Gaps};
 use alloc::collections::BTreeMap;
