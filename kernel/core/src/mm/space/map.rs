@@ -318,14 +318,8 @@ impl AddressSpace {
 
     /// Where in a range memory begins that is locked; its end if none is.
     fn next_locked(&self, range: &Range<UserAddr>) -> UserAddr {
-        let mut at = range.start;
-        while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
-            if region.attributes.locked {
-                return region.start.max(range.start);
-            }
-            at = region.end;
-        }
-        range.end
+        let first = self.first_region(range, |region| region.attributes.locked);
+        first.map_or(range.end, |region| region.start.max(range.start))
     }
 
     /// Maps the shared memory at `start` a second time (mremap with an old length of 0).

@@ -394,15 +394,24 @@ impl AddressSpace {
 
     /// Whether an object is mapped in a range, which may have holes.
     pub fn shows_any(&self, start: UserAddr, length: u64) -> bool {
-        let end = start.saturating_add(length);
-        let mut at = start;
-        while let Some(region) = self.next_region(at).filter(|region| region.start < end) {
-            if region.attributes.backing.is_some() {
-                return true;
+        let range = start..start.saturating_add(length);
+        self.first_region(&range, |region| region.attributes.backing.is_some()).is_some()
+    }
+
+    /// The first region in a range, which may have holes, that `is_meant`.
+    fn first_region(
+        &self,
+        range: &Range<UserAddr>,
+        is_meant: impl Fn(&Region) -> bool,
+    ) -> Option<Region> {
+        let mut at = range.start;
+        while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
+            if is_meant(&region) {
+                return Some(region);
             }
             at = region.end;
         }
-        false
+        None
     }
 
     /// Whether all of a range is mapped, by regions that `are_so`.
