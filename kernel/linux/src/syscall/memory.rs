@@ -131,7 +131,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     let space = space()?;
     let populate = has(linux::MAP_POPULATE | linux::MAP_LOCKED);
     let map = Map { populate, ..Map::private(placement, length, protection(bits)) };
-    let is_tidy = !has(linux::MAP_FIXED) || !mappings::concern(&space, address, length);
+    let concerned = has(linux::MAP_FIXED) && mappings::concern(&space, address, length);
     let start = if let What::Device(file) = what {
         let backing = registers(&file, &map, kind, offset)?;
         space.map(Map { backing: Some(backing), ..map })?
@@ -148,7 +148,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     } else {
         space.map(map)?
     };
-    if !is_tidy {
+    if concerned {
         mappings::tidy(&space);
     }
     Ok(start.get())
@@ -236,9 +236,9 @@ pub fn munmap([address, length, ..]: Args) -> SysResult {
     }
     let space = space()?;
     mappings::write_back(&space, start, length);
-    let is_tidy = !mappings::concern(&space, start, length);
+    let concerned = mappings::concern(&space, start, length);
     space.unmap(start, length)?;
-    if !is_tidy {
+    if concerned {
         mappings::tidy(&space);
     }
     Ok(0)
