@@ -10,7 +10,7 @@
 use super::interrupts::InterruptsOff;
 use super::{fpu, percpu};
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crtos_abi::UserAddr;
 
 /// Most bytes that are copied with interrupts off, and so at once.
@@ -440,36 +440,59 @@ pub(crate) unsafe fn access_register(register: *mut u8, value: &mut [u8], write:
     }
 }
 
-/// Reads a byte from an I/O port; `None` if the realm does not have it (any more). Any context.
+/// An access to an I/O port, inlined. After a fault it has read ones, and `count` is 0: no access
+/// looks whether it was done.
+macro_rules! port_access {
+    ($instruction:literal, $count:ident, $($operand:tt)*) => {
+        asm!(
+            "2:",
+            $instruction,
+            "3:",
+            ".pushsection .text.lost_ports, \"ax\", @progbits",
+            "4:",
+            "mov dword ptr [{count}], 0",
+            "mov eax, 0xff",
+            "jmp 3b",
+            ".popsection",
+            ".pushsection .crtos.faults, \"a\", @progbits",
+            ".quad 2b, 4b",
+            ".popsection",
+            count = in(reg) $count.as_ptr(),
+            $($operand)*
+            options(nostack, preserves_flags),
+        )
+    };
+}
+
+/// Reads a byte from an I/O port. If the realm does not have it (any more), that is all ones, and
+/// `count` becomes 0. Any context.
 ///
 /// # Safety
 /// The port is one of a device that reaches no memory but what programs have given it.
 #[inline(always)]
-pub(crate) unsafe fn read_port(port: u16) -> Option<u8> {
-    const DONE: u32 = 1 << 8;
+pub(crate) unsafe fn read_port(port: u16, count: &AtomicU32) -> u8 {
     let read: u32;
-    // SAFETY: the caller says what is there. After a fault it goes on behind the access.
-    unsafe { may_fault!("in al, dx", in("dx") port, inout("eax") DONE => read,) };
-    (read != 0).then_some(read as u8)
+    // SAFETY: the caller says what is there. A fault ends the access, and the word is there.
+    unsafe { port_access!("in al, dx", count, in("dx") port, out("eax") read,) };
+    read as u8
 }
 
-/// Writes a byte to an I/O port; `false` if the realm does not have it (any more). Any context.
+/// Writes a byte to an I/O port. If the realm does not have it (any more), `count` becomes 0. Any
+/// context.
 ///
 /// # Safety
 /// As of [`read_port`].
 #[inline(always)]
-pub(crate) unsafe fn write_port(port: u16, value: u8) -> bool {
-    const DONE: u32 = 1 << 8;
-    let written: u32;
-    // SAFETY: the caller says what is there. After a fault it goes on behind the access.
+pub(crate) unsafe fn write_port(port: u16, value: u8, count: &AtomicU32) {
+    // SAFETY: the caller says what is there. A fault ends the access, and the word is there.
     unsafe {
-        may_fault!(
+        port_access!(
             "out dx, al",
+            count,
             in("dx") port,
-            inout("eax") DONE | u32::from(value) => written,
+            inout("eax") u32::from(value) => _,
         );
     }
-    written != 0
 }
 
 /// Reads 1, 2 or 4 I/O ports at once, the first of which is `port`, into as many bytes of `value`,
@@ -479,14 +502,25 @@ pub(crate) unsafe fn write_port(port: u16, value: u8) -> bool {
 /// The ports are those of a device that reaches no memory but what programs have given it.
 pub(crate) unsafe fn access_ports(port: u16, value: &mut [u8], write: bool) -> bool {
     let bytes = value.as_mut_ptr();
+    let count = AtomicU32::new(1);
+    let is_there = || count.load(Ordering::Relaxed) != 0;
     // SAFETY: the caller says what is there; x86 asks for no alignment of the bytes. A fault ends
     // the access.
     unsafe {
         match (value.len(), write) {
-            (1, false) => read_port(port).map(|byte| *bytes = byte).is_some(),
+            (1, false) => {
+                let byte = read_port(port, &count);
+                is_there() && {
+                    *bytes = byte;
+                    true
+                }
+            }
             (2, false) => port_read_short(bytes.cast(), port),
             (4, false) => port_read(bytes.cast(), port),
-            (1, true) => write_port(port, *bytes),
+            (1, true) => {
+                write_port(port, *bytes, &count);
+                is_there()
+            }
             (2, true) => port_write_short(bytes.cast(), port),
             (4, true) => port_write(bytes.cast(), port),
             _ => false,

@@ -46,14 +46,9 @@ impl IoPorts {
         // memory changes by them. The hypervisor looks whether the realm has them.
         let done = unsafe { user_memory::access_ports(port, value, write) };
         if !done {
-            self.lose();
+            self.count.store(0, Ordering::Relaxed);
         }
         done
-    }
-
-    #[cold]
-    fn lose(&self) {
-        self.count.store(0, Ordering::Relaxed);
     }
 
     /// Reads a byte from the port at `offset`; all ones if that is no port of the device. Any
@@ -63,11 +58,7 @@ impl IoPorts {
         let Some(port) = self.at(offset, 1) else { return u8::MAX };
         // SAFETY: root gave the realm these ports as those of a device that masters no bus, so no
         // memory changes by them. The hypervisor looks whether the realm has them.
-        let read = unsafe { user_memory::read_port(port) };
-        read.unwrap_or_else(|| {
-            self.lose();
-            u8::MAX
-        })
+        unsafe { user_memory::read_port(port, &self.count) }
     }
 
     /// Writes a byte to the port at `offset`, as [`read`](Self::read).
@@ -76,9 +67,7 @@ impl IoPorts {
         let Some(port) = self.at(offset, 1) else { return };
         // SAFETY: root gave the realm these ports as those of a device that masters no bus, so no
         // memory changes by them. The hypervisor looks whether the realm has them.
-        if !unsafe { user_memory::write_port(port, value) } {
-            self.lose();
-        }
+        unsafe { user_memory::write_port(port, value, &self.count) }
     }
 
     /// Reads the four ports from `offset` on at once; all ones if they are not all the device's.
