@@ -37,8 +37,9 @@ pub mod error {
     pub const COUNTERS: u32 = 0x200;
 }
 
-/// A frame of classical CAN.
+/// A frame of classical CAN, aligned so that it is copied in two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[repr(align(8))]
 pub struct Frame([u8; Self::SIZE]);
 
 impl Frame {

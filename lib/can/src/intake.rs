@@ -45,7 +45,7 @@ impl<P: sja1000::Ports> Intake<P> {
 
     /// What it tells next; `None` if there is nothing more, which ends what [`begin`](Self::begin)
     /// began. At most 20 accesses.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self) -> Option<sja1000::Event> {
         // Most often there is nothing behind the first: that takes a few instructions.
         let is_over = self.early.is_empty() && !self.controller.is_pending();
@@ -54,6 +54,7 @@ impl<P: sja1000::Ports> Intake<P> {
         next
     }
 
+    #[inline(always)]
     fn next(&mut self) -> Option<sja1000::Event> {
         let early = self.early.pop().map(sja1000::Event::Frame);
         early.or_else(|| self.controller.event())

@@ -333,6 +333,7 @@ impl<P: Ports> Controller<P> {
 
     /// What it tells next; `None` if there is nothing more of what a [look](Self::look) found. At
     /// most 20 accesses.
+    #[inline(always)]
     pub fn event(&mut self) -> Option<Event> {
         if self.take(Cause::ROOM) {
             let is_sent = self.status().contains(Status::SENT);
@@ -405,6 +406,7 @@ impl<P: Ports> Controller<P> {
     }
 
     /// Takes all errors together, as the frame that tells of them.
+    #[cold]
     fn error(&mut self) -> Frame {
         let causes = self.pending & ERRORS;
         self.pending.remove(ERRORS);

@@ -210,7 +210,7 @@ impl Channel {
     }
 
     /// Does what the controller asks for, 16 frames at most, and the timer the rest. Interrupt
-    /// context. There is an interrupt window behind each step, and behind each socket that is told.
+    /// context. There is an interrupt window behind each step, and before each socket is told.
     /// Behind the first step other devices may interrupt, and the controller for further frames: it
     /// leaves them to who tells of the first.
     fn serve(&self, service: Option<InService>) {
@@ -256,10 +256,9 @@ impl Channel {
         self.tell(sent.frame, Some((sent.origin, done && sent.is_heard)));
     }
 
+    #[inline(always)]
     fn tell(&self, frame: Frame, origin: Option<(u64, bool)>) {
-        let news = self.news(frame, origin);
-        window_in_timer();
-        member::tell(&news, window_in_timer);
+        member::tell(&self.news(frame, origin), window_in_timer);
     }
 
     fn news(&self, frame: Frame, origin: Option<(u64, bool)>) -> News {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sockets that are told of frames.
 //!
-//! An interrupt tells them one by one, and opens a window behind each, so that nothing waits for
+//! An interrupt tells them one by one, and opens a window before each, so that nothing waits for
 //! more than one of them.
 
 use alloc::sync::Arc;
@@ -79,9 +79,9 @@ pub fn lose(interface: u32) {
 /// Tells all of them. `window`: what opens an interrupt window. Interrupts off.
 pub fn tell(news: &News, window: impl Fn()) {
     for place in 0..USED.load(Ordering::Relaxed) {
+        window();
         if let Some(member) = &PLACES.lock_quietly()[place] {
             member.hear(news);
         }
-        window();
     }
 }
