@@ -407,10 +407,8 @@ extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
         // looked at after the next interrupt.
         let on_own_stack = vector == traps::MACHINE_CHECK && !context.is_user();
         if percpu::is_preempted() && !on_own_stack {
-            percpu::interrupt_window_if_long();
-            if !context.is_user() {
-                scheduler::reschedule();
-            }
+            percpu::interrupt_window_before_switch();
+            scheduler::reschedule();
         }
     }
     // The way to user mode goes on by [`prepare_return`].

@@ -447,12 +447,26 @@ pub fn interrupt_window() {
 /// instructions, which short ones are spared.
 const LONG: u32 = 500;
 
+/// The same where nothing follows but the switch to another thread.
+const LONG_BEFORE_SWITCH: u32 = 800;
+
 /// Opens an [`interrupt_window`] if what goes on has taken long. An interrupt that came in such a
 /// moment is not interrupted in turn, nor is a CPU that has no thread yet. Interrupts are off
 /// before and after, and no lock is held.
 #[inline(always)]
 pub fn interrupt_window_if_long() {
-    if sections::is_longer(LONG) && preemption_depth() == 0 && !current().is_null() {
+    window_if_longer(LONG);
+}
+
+/// As [`interrupt_window_if_long`] where nothing follows but the switch to another thread.
+#[inline(always)]
+pub fn interrupt_window_before_switch() {
+    window_if_longer(LONG_BEFORE_SWITCH);
+}
+
+#[inline(always)]
+fn window_if_longer(limit: u32) {
+    if sections::is_longer(limit) && preemption_depth() == 0 && !current().is_null() {
         interrupt_window();
     }
 }
