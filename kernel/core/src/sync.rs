@@ -5,6 +5,7 @@
 use crate::arch::{cpu, percpu};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,21 +34,17 @@ impl<T> SpinLock<T> {
     #[inline(always)]
     pub fn lock(&self) -> SpinGuard<'_, T> {
         let interrupts = cpu::disable_interrupts();
-        let mine = self.next.fetch_add(1, Ordering::Relaxed);
-        while self.serving.load(Ordering::Acquire) != mine {
-            core::hint::spin_loop();
-        }
-        SpinGuard { lock: self, interrupts, not_send: PhantomData }
+        SpinGuard { quiet: ManuallyDrop::new(self.lock_quietly()), interrupts }
     }
 
     /// As [`SpinLock::lock`] where interrupts are off and stay so.
     #[inline(always)]
-    pub fn lock_quietly(&self) -> SpinGuard<'_, T> {
+    pub fn lock_quietly(&self) -> QuietGuard<'_, T> {
         let mine = self.next.fetch_add(1, Ordering::Relaxed);
         while self.serving.load(Ordering::Acquire) != mine {
             core::hint::spin_loop();
         }
-        SpinGuard { lock: self, interrupts: false, not_send: PhantomData }
+        QuietGuard { lock: self, not_send: PhantomData }
     }
 
     /// Takes the lock if it is free.
@@ -65,18 +62,18 @@ impl<T> SpinLock<T> {
             cpu::restore_interrupts(interrupts);
             return None;
         }
-        Some(SpinGuard { lock: self, interrupts, not_send: PhantomData })
+        let quiet = QuietGuard { lock: self, not_send: PhantomData };
+        Some(SpinGuard { quiet: ManuallyDrop::new(quiet), interrupts })
     }
 }
 
-/// A held [`SpinLock`].
-pub struct SpinGuard<'a, T> {
+/// A held [`SpinLock`]; interrupts were off before it was taken, and stay so.
+pub struct QuietGuard<'a, T> {
     lock: &'a SpinLock<T>,
-    interrupts: bool,
     not_send: PhantomData<*mut ()>,
 }
 
-impl<T> Deref for SpinGuard<'_, T> {
+impl<T> Deref for QuietGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: the guard is the only way to the value while it exists.
@@ -84,19 +81,46 @@ impl<T> Deref for SpinGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for SpinGuard<'_, T> {
+impl<T> DerefMut for QuietGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard, which is borrowed exclusively, is the only way to the value.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
-impl<T> Drop for SpinGuard<'_, T> {
+impl<T> Drop for QuietGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         // Only the holder writes this word.
         let mine = self.lock.serving.load(Ordering::Relaxed);
         self.lock.serving.store(mine.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// A held [`SpinLock`].
+pub struct SpinGuard<'a, T> {
+    quiet: ManuallyDrop<QuietGuard<'a, T>>,
+    interrupts: bool,
+}
+
+impl<T> Deref for SpinGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.quiet
+    }
+}
+
+impl<T> DerefMut for SpinGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.quiet
+    }
+}
+
+impl<T> Drop for SpinGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: it is not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.quiet) }
         if self.interrupts {
             percpu::open();
         }

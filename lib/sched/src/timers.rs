@@ -25,6 +25,8 @@ pub struct TimerQueue {
     /// Timers; the first `length` form a heap, the earliest at index 0.
     heap: Box<[u16]>,
     length: usize,
+    /// The earliest deadline; [`Nanos::MAX`] if there is none.
+    earliest: Nanos,
     /// The key of each timer.
     key: Box<[Key]>,
     /// The index in `heap` of each timer, or [`NONE`].
@@ -39,6 +41,7 @@ impl TimerQueue {
         Self {
             heap: vec![NONE; capacity].into_boxed_slice(),
             length: 0,
+            earliest: Nanos::MAX,
             key: vec![Key::default(); capacity].into_boxed_slice(),
             place: vec![NONE; capacity].into_boxed_slice(),
             sequence: 0,
@@ -53,6 +56,7 @@ impl TimerQueue {
         self.put(self.length, timer);
         self.length += 1;
         self.rise(self.length - 1);
+        self.note_earliest();
     }
 
     /// Cancels `timer`, and says whether it was armed.
@@ -75,12 +79,26 @@ impl TimerQueue {
             self.rise(place as usize);
             self.sink(self.place[last as usize] as usize);
         }
+        self.note_earliest();
+    }
+
+    fn note_earliest(&mut self) {
+        self.earliest = match self.length {
+            0 => Nanos::MAX,
+            _ => self.key[self.heap[0] as usize].deadline,
+        };
     }
 
     /// Returns the earliest deadline.
     #[inline]
     pub fn next(&self) -> Option<Nanos> {
-        (self.length > 0).then(|| self.key[self.heap[0] as usize].deadline)
+        (self.length > 0).then_some(self.earliest)
+    }
+
+    /// Returns the earliest deadline; [`Nanos::MAX`], which is never, if there is none.
+    #[inline]
+    pub fn earliest(&self) -> Nanos {
+        self.earliest
     }
 
     /// Returns the earliest timer.

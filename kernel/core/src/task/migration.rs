@@ -37,7 +37,16 @@ impl State {
 
     /// Tells the others what waits here.
     #[inline(always)]
-    pub(super) fn publish_surplus(&self) {
+    pub(super) fn publish_surplus(&mut self) {
+        let waits = self.movable != [0; 2];
+        if waits || self.shows_surplus {
+            self.shows_surplus = waits;
+            self.show_surplus();
+        }
+    }
+
+    #[inline(never)]
+    fn show_surplus(&self) {
         let [ordinary, real_time] = self.movable;
         let surplus = match (real_time, ordinary) {
             (0, 0) => Urgency::IDLE,

@@ -107,13 +107,24 @@ impl Thread {
     /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Woken`]. Any
     /// context.
     pub fn wake(&self) {
+        let interrupts = cpu::disable_interrupts();
+        self.wake_quietly();
+        if interrupts {
+            percpu::open();
+        }
+    }
+
+    /// As [`wake`](Self::wake) where interrupts are off and stay so.
+    #[inline(always)]
+    pub fn wake_quietly(&self) {
         scheduler::wake(self, WakeReason::Woken);
     }
 
     /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Handed`]: what it
     /// waits for there is its own from now on, so that it need not look. Whoever stops waiting
-    /// calls [`super::forget_handed`] if this was called. Any context.
-    pub fn hand_over(&self) {
+    /// calls [`super::forget_handed`] if this was called. Interrupts are off and stay so.
+    #[inline(always)]
+    pub fn hand_over_quietly(&self) {
         scheduler::wake(self, WakeReason::Handed);
     }
 
@@ -210,7 +221,7 @@ impl Thread {
 
     /// Rank for the channel: 1 + effective level.
     pub fn rank(&self) -> u32 {
-        1 + self.effective_level().get()
+        1 + u32::from(self.level.load(Ordering::Relaxed))
     }
 
     /// Index in the cell of the CPU that it is assigned to, where it runs, ran or will run; for
@@ -278,6 +289,16 @@ pub(crate) unsafe fn by_id(id: u16) -> &'static Thread {
     }
 }
 
+/// `thread`, for as long as the scheduler knows it.
+///
+/// # Safety
+/// As of [`by_id`].
+#[inline(always)]
+pub(super) unsafe fn known(thread: &Thread) -> &'static Thread {
+    // SAFETY: the entry of its number owns a reference, as in [`by_id`].
+    unsafe { &*core::ptr::from_ref(thread) }
+}
+
 /// Calls `f` with the thread with number `id`, if there is one. `f` does not sleep and uses no
 /// entry of a table. Any context; interrupts are off meanwhile.
 fn with<R>(id: u16, f: impl FnOnce(&Thread) -> R) -> Option<R> {
@@ -294,7 +315,7 @@ fn with<R>(id: u16, f: impl FnOnce(&Thread) -> R) -> Option<R> {
 
 /// [`Thread::wake`] for the thread with number `id`, if there is one. Any context.
 pub fn wake(id: u16) {
-    with(id, Thread::wake);
+    with(id, Thread::wake_quietly);
 }
 
 /// The same if that thread is assigned to this CPU, is more urgent than `level`, and has no budget
@@ -304,16 +325,16 @@ pub fn wake_here(id: u16, level: Level) -> bool {
         let own = thread.effective_level();
         let is_meant = thread.cpu() == percpu::this().index && own > level && own < Level::DEADLINE;
         if is_meant {
-            thread.wake();
+            thread.wake_quietly();
         }
         is_meant
     };
     with(id, wake).unwrap_or(false)
 }
 
-/// [`Thread::hand_over`] for the thread with number `id`, if there is one. Any context.
+/// [`Thread::hand_over_quietly`] for the thread with number `id`, if there is one. Any context.
 pub fn hand_over(id: u16) {
-    with(id, Thread::hand_over);
+    with(id, Thread::hand_over_quietly);
 }
 
 /// As [`hand_over`], on the fast path.
@@ -322,7 +343,7 @@ pub fn hand_over_fast<T>(_: &mut FastCall<'_, T>, id: u16) {
     if let Some(entry) = THREADS.get(usize::from(id)) {
         // SAFETY: the call is proof that interrupts are and stay off; `forget` gives the reference
         // back when no CPU names the thread any more.
-        unsafe { entry.with::<AT_LENGTH, _>((), Thread::hand_over) }
+        unsafe { entry.with::<AT_LENGTH, _>((), Thread::hand_over_quietly) }
     }
 }
 

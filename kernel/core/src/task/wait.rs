@@ -131,7 +131,7 @@ impl WaitQueue {
             self.count.store(waiters.len(), Ordering::Relaxed);
             // SAFETY: it was queued, and does not find out that it is not before the queue is
             // unlocked.
-            unsafe { by_id(thread) }.wake();
+            unsafe { by_id(thread) }.wake_quietly();
             // Until this is stored and the queue is not locked, the thread cannot find out and end.
             QUEUED[usize::from(thread)].store(false, Ordering::Release);
         }

@@ -94,7 +94,7 @@ pub trait Source: Send + Sync {
 
 impl Watcher for Thread {
     fn notify(&self, _: Events) -> bool {
-        self.wake();
+        self.wake_quietly();
         false
     }
 }

@@ -6,11 +6,11 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
 use crtos_abi::ids::RealmCpu;
-use crtos_sched::{RunQueue, TimerQueue};
+use crtos_sched::{CpuSet, RunQueue, TimerQueue};
 
 use crate::arch::cpu;
 use crate::arch::percpu::{self, PerCpu};
-use crate::sync::{SpinGuard, SpinLock};
+use crate::sync::{QuietGuard, SpinLock};
 use crate::task::Thread;
 use crate::task::cpu_states::CpuState;
 use crate::task::migration::{self, Move};
@@ -24,16 +24,21 @@ pub struct Runner {
 pub(in crate::task) struct State {
     /// The CPU.
     pub(in crate::task) cpu: &'static PerCpu,
+    /// That CPU alone.
+    pub(in crate::task) own: CpuSet,
     /// What it tells the others.
     pub(in crate::task) state: &'static CpuState,
     pub(in crate::task) ready: RunQueue,
     /// Ready threads that compete by their deadlines, before those in `ready`.
     pub(in crate::task) deadlines: TimerQueue,
-    /// The ready thread that is more urgent than what runs and than all in the queues, if there is
-    /// one: it goes from here to the CPU without being queued.
+    /// The ready thread that goes before all in the queues, if there is one that was not queued: it
+    /// was woken and is to run at once, or was preempted, and goes from here to the CPU. One that
+    /// could run elsewhere is not left here.
     pub(in crate::task) first: Option<&'static Thread>,
     /// Ready threads that may run elsewhere: ordinary and real-time ones.
     pub(in crate::task) movable: [u32; 2],
+    /// The others were told of some of these.
+    pub(in crate::task) shows_surplus: bool,
     /// Threads' deadlines, then timers.
     pub(in crate::task) timers: TimerQueue,
     pub(in crate::task) current: &'static Thread,
@@ -41,8 +46,8 @@ pub(in crate::task) struct State {
     /// Since when the current thread was not charged.
     pub(in crate::task) since: Nanos,
     pub(in crate::task) slice_end: Option<Nanos>,
-    /// What the timer is set for.
-    pub(in crate::task) programmed: Option<Nanos>,
+    /// What the timer is set for; [`Nanos::MAX`] if it is not set.
+    pub(in crate::task) programmed: Nanos,
     /// The function of a timer runs.
     pub(in crate::task) runs_function: bool,
     pub(in crate::task) idle_time: Nanos,
@@ -58,21 +63,29 @@ unsafe impl Send for State {}
 /// The scheduler of one CPU, locked. When it is dropped, interrupts that others need are sent and
 /// threads that leave are delivered, all without the lock.
 pub(in crate::task) struct Held {
-    pub(in crate::task) state: ManuallyDrop<SpinGuard<'static, State>>,
+    pub(in crate::task) state: ManuallyDrop<QuietGuard<'static, State>>,
     pub(in crate::task) interrupts: bool,
 }
 
 /// Locks the scheduler of the CPU that `which` tells, which may change its mind meanwhile.
 pub(in crate::task) fn hold(which: impl Fn() -> RealmCpu) -> Held {
     let interrupts = cpu::disable_interrupts();
+    let mut held = hold_quietly(which);
+    held.interrupts = interrupts;
+    held
+}
+
+/// As [`hold`] where interrupts are off and stay so.
+#[inline(always)]
+pub(super) fn hold_quietly(which: impl Fn() -> RealmCpu) -> Held {
     loop {
         let cpu = which();
-        let state = match percpu::of(cpu).and_then(|cpu| cpu.runner.get()) {
-            Some(runner) => runner.state.lock_quietly(),
+        let held = match percpu::of(cpu).and_then(|cpu| cpu.runner.get()) {
+            Some(runner) => Held::of(runner),
             None => panic!("CPU {cpu} has no scheduler"),
         };
         if which() == cpu {
-            return Held { state: ManuallyDrop::new(state), interrupts };
+            return held;
         }
     }
 }
@@ -89,9 +102,7 @@ pub(in crate::task) fn hold_own() -> Held {
 #[inline(always)]
 pub(super) fn hold_here() -> Held {
     match percpu::this().runner.get() {
-        Some(runner) => {
-            Held { state: ManuallyDrop::new(runner.state.lock_quietly()), interrupts: false }
-        }
+        Some(runner) => Held::of(runner),
         None => panic!("the CPU has no scheduler"),
     }
 }
@@ -102,6 +113,12 @@ pub(in crate::task) fn hold_of(thread: &Thread) -> Held {
 }
 
 impl Held {
+    /// That scheduler. Interrupts are off and stay so.
+    #[inline(always)]
+    pub(super) fn of(runner: &'static Runner) -> Self {
+        Self { state: ManuallyDrop::new(runner.state.lock_quietly()), interrupts: false }
+    }
+
     /// What dropping does, where it has to be short.
     #[inline(always)]
     pub(super) fn release(self) {
@@ -111,31 +128,31 @@ impl Held {
     /// The last that is done with it.
     #[inline(always)]
     pub(super) fn end(&mut self) {
-        if self.signal || self.outgoing.is_some() {
-            self.release_with_orders();
+        // SAFETY: it is not used afterwards.
+        let state = unsafe { ManuallyDrop::take(&mut self.state) };
+        if state.signal || state.outgoing.is_some() {
+            release_with_orders(state);
         } else {
-            // SAFETY: the guard is not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.state) }
+            drop(state);
         }
         if self.interrupts {
             percpu::open();
         }
     }
+}
 
-    /// Releases the lock and carries out what is to be done on other CPUs.
-    #[cold]
-    pub(super) fn release_with_orders(&mut self) {
-        let cpu = self.cpu;
-        let signal = core::mem::take(&mut self.signal);
-        let outgoing = self.outgoing.take();
-        // SAFETY: the guard is not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut self.state) }
-        if signal {
-            cpu.kick();
-        }
-        if let Some(outgoing) = outgoing {
-            migration::deliver(outgoing);
-        }
+/// Releases the lock and carries out what is to be done on other CPUs.
+#[cold]
+fn release_with_orders(mut state: QuietGuard<'static, State>) {
+    let cpu = state.cpu;
+    let signal = core::mem::take(&mut state.signal);
+    let outgoing = state.outgoing.take();
+    drop(state);
+    if signal {
+        cpu.kick();
+    }
+    if let Some(outgoing) = outgoing {
+        migration::deliver(outgoing);
     }
 }
 

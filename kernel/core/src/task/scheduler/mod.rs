@@ -37,8 +37,8 @@ pub(super) use attributes::{
 };
 pub(super) use entity::{Class, Progress, Sched};
 pub use locked::Runner;
-use locked::hold_here;
 pub(super) use locked::{Held, State, hold, hold_of, hold_own};
+use locked::{hold_here, hold_quietly};
 pub use sleep::{block, exit, reschedule_point, sleep_until, yield_now};
 pub(super) use sleep::{grant, wait_for_grant};
 pub(super) use switch::arrive;
@@ -142,13 +142,28 @@ impl State {
         }
     }
 
+    /// Puts the thread that runs back, if it is ready, and takes the most urgent one.
+    #[inline(always)]
+    fn exchange(&mut self) -> &'static Thread {
+        let stays = self.of(self.current).progress.get() == Progress::Running;
+        let running = if stays { self.running() } else { Urgency::IDLE };
+        let first = match self.first.take() {
+            Some(first) if self.of(first).urgency() <= running => {
+                self.enqueue(first, true);
+                None
+            }
+            first => first,
+        };
+        self.put_back();
+        first.or_else(|| self.pop()).unwrap_or(self.idle)
+    }
+
     /// Chooses the thread to run next, and sets the timer for what is due then. Says how urgent it
     /// is, and whether that is less than before.
     fn choose(&mut self) -> (&'static Thread, Urgency, bool) {
         let now = time::now();
         self.charge(now);
-        self.put_back();
-        let next = self.pop().unwrap_or(self.idle);
+        let next = self.exchange();
         self.current = next;
         let sched = self.of(next);
         sched.progress.set(Progress::Running);
@@ -175,17 +190,19 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
     let idle = register(&idle);
     let state = State {
         cpu,
+        own: CpuSet::one(cpu.index),
         state: CPU_STATES.of(cpu.index),
         ready: RunQueue::new(MAX_THREADS),
         deadlines: TimerQueue::new(MAX_THREADS),
         first: None,
         movable: [0; 2],
+        shows_surplus: false,
         timers: TimerQueue::new(MAX_THREADS + MAX_TIMERS),
         current: idle,
         idle,
         since: time::now(),
         slice_end: None,
-        programmed: None,
+        programmed: Nanos::MAX,
         runs_function: false,
         idle_time: Nanos::ZERO,
         signal: false,
@@ -218,9 +235,10 @@ pub(super) fn add(thread: &Arc<Thread>) {
     hold_of(thread).activate(thread);
 }
 
-/// See [`Thread::wake`] and [`Thread::hand_over`].
+/// See [`Thread::wake_quietly`] and [`Thread::hand_over_quietly`].
+#[inline(never)]
 pub(super) fn wake(thread: &Thread, reason: WakeReason) {
-    let mut held = hold_of(thread);
+    let mut held = hold_quietly(|| thread.cpu());
     held.wake(thread, reason);
     held.release();
 }
@@ -267,7 +285,7 @@ pub(super) fn has_ended(thread: &Thread) -> bool {
 /// The timer's interrupt. Interrupts off.
 pub fn timer_interrupt() {
     let mut state = hold_here();
-    state.programmed = None;
+    state.programmed = Nanos::MAX;
     let now = time::now();
     // One at a time: others that are due follow from another interrupt, and whoever was woken goes
     // first if it is urgent. Between two steps of a timer's function another one waits.

@@ -9,16 +9,24 @@ use crtos_sched::Urgency;
 use super::{Class, Progress, State};
 use crate::arch::percpu;
 use crate::task::Thread;
-use crate::task::thread::by_id;
+use crate::task::thread::{by_id, known};
 use crate::time::Nanos;
 use crate::{personality, trace};
 
 impl State {
     /// Puts `thread` into the run queue: before the others of its level, or behind them.
+    #[inline(never)]
     pub(in crate::task) fn enqueue(&mut self, thread: &Thread, front: bool) {
         let sched = self.of(thread);
         sched.progress.set(Progress::Ready);
         let urgency = sched.urgency();
+        if let Some(first) = self.first {
+            let first = self.of(first).urgency();
+            if urgency > first || front && urgency == first {
+                self.queue_first();
+            }
+        }
+        let sched = self.of(thread);
         let elsewhere = sched.allowed().without(self.cpu.index);
         let class = match urgency {
             Urgency::ORDINARY => Class::Ordinary,
@@ -51,7 +59,19 @@ impl State {
         self.uncount(thread);
     }
 
+    /// Whether `thread` goes before all that are ready if it goes before those of its level.
+    #[inline(always)]
+    pub(super) fn leads(&self, thread: &Thread) -> bool {
+        self.first.is_none()
+            && self.deadlines.next().is_none()
+            && self
+                .ready
+                .highest()
+                .is_none_or(|level| Urgency::of_level(level) <= self.of(thread).urgency())
+    }
+
     /// Takes the most urgent thread out of the run queue.
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<&'static Thread> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -64,7 +84,8 @@ impl State {
         Some(thread)
     }
 
-    /// How urgent the first thread in the run queue is.
+    /// How urgent the first thread in the queues is.
+    #[inline(always)]
     pub(in crate::task) fn first_urgency(&self) -> Urgency {
         match self.deadlines.next() {
             Some(deadline) => Urgency::of_deadline(deadline),
@@ -73,18 +94,22 @@ impl State {
     }
 
     /// Makes `thread`, which is assigned to this CPU, ready here.
-    #[inline(always)]
     pub(in crate::task) fn make_ready(&mut self, thread: &Thread, front: bool) {
-        let sched = self.of(thread);
-        let urgency = sched.urgency();
+        let urgency = self.of(thread).urgency();
         // Also what it was asked to look for before counts.
-        if urgency <= self.state.running() {
-            return self.queue(thread, front, urgency);
+        match urgency > self.state.running() {
+            true => self.make_first(thread, urgency),
+            false => self.queue(thread, front, urgency),
         }
-        sched.progress.set(Progress::Ready);
+    }
+
+    /// Makes `thread`, which is more urgent than what runs here, ready.
+    #[inline(always)]
+    fn make_first(&mut self, thread: &Thread, urgency: Urgency) {
+        self.of(thread).progress.set(Progress::Ready);
         self.queue_first();
-        // SAFETY: it stays in the place that is set here until this scheduler has it run.
-        self.first = Some(unsafe { by_id(thread.id.0) });
+        // SAFETY: it is ready from now on.
+        self.first = Some(unsafe { known(thread) });
         self.state.set_running(urgency);
         self.ask_reschedule();
     }
@@ -95,11 +120,11 @@ impl State {
         self.consider(thread, urgency);
     }
 
-    /// The first ready thread is not more urgent than all others any more.
+    /// The first ready thread is to be in the queues.
     #[inline]
     pub(super) fn queue_first(&mut self) {
         if let Some(first) = self.first.take() {
-            self.enqueue(first, false);
+            self.enqueue(first, true);
         }
     }
 
@@ -120,6 +145,17 @@ impl State {
     pub(in crate::task) fn distribute(&mut self, thread: &Thread) {
         let sched = self.of(thread);
         sched.hops.set(0);
+        let urgency = sched.urgency();
+        // What `best_place` says then.
+        if urgency > self.state.running() && sched.allowed().and(self.own) == self.own {
+            self.make_first(thread, urgency);
+        } else {
+            self.place(thread);
+        }
+    }
+
+    #[inline(never)]
+    fn place(&mut self, thread: &Thread) {
         match self.best_place(thread) {
             here if here == self.cpu.index => self.make_ready(thread, false),
             there => self.send(thread, there, false),

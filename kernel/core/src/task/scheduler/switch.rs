@@ -26,8 +26,8 @@ pub fn start() -> ! {
 /// Switches to the thread that should run. Interrupts off before and after, no lock held.
 #[inline(never)]
 pub fn reschedule() {
-    if percpu::this().runner.get().is_some() {
-        reschedule_from(hold_here());
+    if let Some(runner) = percpu::this().runner.get() {
+        reschedule_from(Held::of(runner));
     }
 }
 
@@ -102,6 +102,7 @@ pub(super) fn switch(cpu: &'static PerCpu, next: &'static Thread) {
 }
 
 /// The current thread has come to this CPU. Interrupts off.
+#[inline(always)]
 pub(in crate::task) fn arrive() {
     user::arrive(percpu::this(), &current());
     migration::push_real_time();

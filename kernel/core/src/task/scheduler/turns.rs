@@ -55,6 +55,7 @@ impl State {
     }
 
     /// Puts the thread that runs back into the run queue, or on its way to where it may run.
+    #[inline(always)]
     pub(super) fn put_back(&mut self) {
         let thread = self.current;
         let sched = self.of(thread);
@@ -67,10 +68,14 @@ impl State {
         if sched.server.get().is_some() && !self.may_stay(thread, yields) {
             return;
         }
-        let sched = self.of(thread);
-        match sched.allowed().contains(self.cpu.index) {
-            true => self.enqueue(thread, front),
-            false => self.send(thread, self.best_place(thread), front),
+        let allowed = self.of(thread).allowed();
+        if front && allowed == self.own && self.leads(thread) {
+            self.of(thread).progress.set(Progress::Ready);
+            self.first = Some(thread);
+        } else if allowed.and(self.own) == self.own {
+            self.enqueue(thread, front);
+        } else {
+            self.send(thread, self.best_place(thread), front);
         }
     }
 
@@ -94,13 +99,10 @@ impl State {
     /// Sets the timer for the earliest of what is due, if this is the CPU whose timer that is.
     #[inline(always)]
     pub(in crate::task) fn program(&mut self) {
-        let due = match (self.timers.next(), self.slice_end) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let due = self.timers.earliest().min(self.slice_end.unwrap_or(Nanos::MAX));
         if due != self.programmed && self.is_here() {
             self.programmed = due;
-            apic::set_timer(due);
+            apic::set_timer((due != Nanos::MAX).then_some(due));
         }
     }
 }
