@@ -45,22 +45,31 @@ impl WaitQueue {
 
     /// Sleeps until `condition` gives something, and returns that. Fails when the deadline passed
     /// or `interrupted` said true. Both are called again after each wake, in the context of the
-    /// caller with no lock held, and must not wait in another queue. After a wake `condition` is
-    /// called first while the caller is in no queue, so that it may wake others there.
+    /// caller with no lock held, and must not wait in another queue. At first, and after a wake,
+    /// `condition` is called while the caller is in no queue, so that it may wake others there. With
+    /// a deadline of 0 it is called once.
     pub fn wait_until<R>(
         &self,
         deadline: Option<Nanos>,
         interrupted: impl Fn(&Thread) -> bool,
         mut condition: impl FnMut() -> Option<R>,
     ) -> Result<R, WaitError> {
+        let mut is_queued = false;
         let error = loop {
-            self.add();
             if let Some(result) = condition() {
-                if !self.remove() {
+                if is_queued && !self.remove() {
                     // Somebody chose this thread for something further: the next one gets that.
                     self.wake(1);
                 }
                 return Ok(result);
+            }
+            if !is_queued {
+                if deadline == Some(Nanos::ZERO) {
+                    return Err(WaitError::Timeout);
+                }
+                self.add();
+                is_queued = true;
+                continue;
             }
             if interrupted(&current()) {
                 break WaitError::Interrupted;
@@ -70,9 +79,7 @@ impl WaitQueue {
             }
             // Who was woken for it need not queue again to look.
             self.remove();
-            if let Some(result) = condition() {
-                return Ok(result);
-            }
+            is_queued = false;
         };
         if !self.remove() {
             // Somebody chose this thread, which does not take what it was woken for: the next one
@@ -119,23 +126,30 @@ impl WaitQueue {
     pub fn wake(&self, count: usize) -> usize {
         // What they wait for was changed before the look at whether they are there.
         fence(Ordering::SeqCst);
-        if self.is_empty() { 0 } else { self.wake_some(count) }
+        match count {
+            _ if self.is_empty() => 0,
+            1 => self.wake_first().into(),
+            _ => self.wake_some(count),
+        }
     }
 
     #[inline(never)]
     fn wake_some(&self, count: usize) -> usize {
         let there = count.min(self.len());
-        for woken in 0..there {
-            let mut waiters = self.waiters.lock();
-            let Some(thread) = waiters.pop(&NODES) else { return woken };
-            self.count.store(waiters.len(), Ordering::Relaxed);
-            // SAFETY: it was queued, and does not find out that it is not before the queue is
-            // unlocked.
-            unsafe { by_id(thread) }.wake_quietly();
-            // Until this is stored and the queue is not locked, the thread cannot find out and end.
-            QUEUED[usize::from(thread)].store(false, Ordering::Release);
-        }
-        there
+        (0..there).take_while(|_| self.wake_first()).count()
+    }
+
+    /// Wakes the first one, if there is one.
+    #[inline(never)]
+    fn wake_first(&self) -> bool {
+        let mut waiters = self.waiters.lock();
+        let Some(thread) = waiters.pop(&NODES) else { return false };
+        self.count.store(waiters.len(), Ordering::Relaxed);
+        // SAFETY: it was queued, and does not find out that it is not before the queue is unlocked.
+        unsafe { by_id(thread) }.wake_quietly();
+        // Until this is stored and the queue is not locked, the thread cannot find out and end.
+        QUEUED[usize::from(thread)].store(false, Ordering::Release);
+        true
     }
 
     /// Wakes all. Any context.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting until a file has what a call wants of it.
 
-use crtos_core::task::WaitQueue;
+use crtos_core::{
+    task::{WaitError, WaitQueue},
+    time::Nanos,
+};
 
 use crate::{abi::Errno, signal};
 
@@ -10,12 +13,13 @@ use crate::{abi::Errno, signal};
 pub fn take<T>(
     queue: &WaitQueue,
     nonblocking: bool,
-    mut take: impl FnMut() -> Option<T>,
+    take: impl FnMut() -> Option<T>,
 ) -> Result<T, Errno> {
-    match take() {
-        Some(taken) => Ok(taken),
-        None => take_later(queue, nonblocking, take),
-    }
+    let deadline = nonblocking.then_some(Nanos::ZERO);
+    queue.wait_until(deadline, |_| signal::is_interrupted(), take).map_err(|error| match error {
+        WaitError::Timeout => Errno::EAGAIN,
+        WaitError::Interrupted => Errno::RESTART,
+    })
 }
 
 /// As [`take`] where there was nothing to take just before.

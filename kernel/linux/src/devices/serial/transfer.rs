@@ -115,8 +115,24 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
     let patience = line.get(|port| Patience::of(port.termios()));
     let mut done = 0;
     let mut piece = Piece::empty();
-    piece.take(line, memory);
+    // The first look does not wait.
+    let mut deadline = Some(Nanos::ZERO);
     loop {
+        let waited = line.readers.wait_until(
+            deadline,
+            |_| signal::is_interrupted(),
+            || {
+                piece.take(line, memory);
+                (piece.is_there() || opening.is_hung_up()).then_some(())
+            },
+        );
+        match waited {
+            Ok(()) => {}
+            Err(WaitError::Timeout) if deadline == Some(Nanos::ZERO) => {}
+            Err(WaitError::Timeout) => break,
+            Err(WaitError::Interrupted) if done > 0 => break,
+            Err(WaitError::Interrupted) => return Err(Errno::RESTART),
+        }
         if piece.is_urgent {
             line.send();
         }
@@ -133,7 +149,7 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
             break;
         }
         if piece.is_left {
-            piece.take(line, memory);
+            deadline = Some(Nanos::ZERO);
             continue;
         }
         if opening.is_hung_up() {
@@ -146,17 +162,7 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
         if nonblocking {
             return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
         }
-        let ready = || {
-            piece.take(line, memory);
-            (piece.is_there() || opening.is_hung_up()).then_some(())
-        };
-        let deadline = time.map(|time| time::now() + time);
-        match line.readers.wait_until(deadline, |_| signal::is_interrupted(), ready) {
-            Ok(()) => {}
-            Err(WaitError::Timeout) => break,
-            Err(WaitError::Interrupted) if done > 0 => break,
-            Err(WaitError::Interrupted) => return Err(Errno::RESTART),
-        }
+        deadline = time.map(|time| time::now() + time);
     }
     if piece.is_left || opening.is_hung_up() {
         line.readers.wake(1);

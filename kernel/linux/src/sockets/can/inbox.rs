@@ -83,16 +83,12 @@ impl<M> Inbox<M> {
         nonblocking: bool,
         mut take: impl FnMut(&mut Queue<M>) -> Option<R>,
     ) -> Result<R, Errno> {
-        let mut take = || {
+        let deadline = if nonblocking { Some(Nanos::ZERO) } else { deadline };
+        let (taken, is_last) = wait(&self.readers, deadline, || {
             let mut queue = self.queue.lock();
             let taken = take(&mut queue);
             taken.map(|taken| (taken, queue.is_empty()))
-        };
-        let (taken, is_last) = match take() {
-            Some(taken) => taken,
-            None if nonblocking => return Err(Errno::EAGAIN),
-            None => wait(&self.readers, deadline, take)?,
-        };
+        })?;
         if !is_last {
             self.readers.wake(1);
         }
@@ -113,6 +109,7 @@ impl<M> Inbox<M> {
 }
 
 /// Waits in `queue` until `take` gives something, or as long as the socket says.
+#[inline(always)]
 pub fn wait<R>(
     queue: &WaitQueue,
     deadline: Option<Nanos>,
