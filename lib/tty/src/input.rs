@@ -252,6 +252,7 @@ impl Input {
     }
 
     /// Receives a byte. `column` is where its echo goes; `is_stopped`: output is.
+    #[inline(always)]
     pub fn receive(
         &mut self,
         termios: &Termios,
@@ -268,6 +269,7 @@ impl Input {
     }
 
     /// Receives a byte, by all that the settings can ask for.
+    #[inline(never)]
     fn interpret(
         &mut self,
         termios: &Termios,

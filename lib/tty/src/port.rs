@@ -338,6 +338,7 @@ impl<P: Ports> Port<P> {
     }
 
     /// Takes the byte that there is.
+    #[inline(always)]
     fn receive(&mut self) {
         let byte = self.uart.receive();
         let faults = core::mem::take(&mut self.faults);
@@ -346,28 +347,13 @@ impl<P: Ports> Port<P> {
 
     fn received(&mut self, byte: u8, faults: Status) {
         self.counters.rx = self.counters.rx.wrapping_add(1);
-        let is_break = faults.contains(Status::BREAK);
-        self.counters.brk += u32::from(is_break);
-        self.counters.parity += u32::from(!is_break && faults.contains(Status::PARITY));
-        self.counters.frame += u32::from(!is_break && faults.contains(Status::FRAMING));
-        let termios = &self.termios;
-        if !termios.has_control(linux::CREAD) {
-            return;
-        }
-        let fault = match faults.is_empty() {
-            true => None,
-            false if is_break && termios.has_input(linux::IGNBRK) => return,
-            false if is_break => {
-                Some(Fault::Break).filter(|_| termios.has_input(linux::BRKINT | linux::PARMRK))
-            }
-            false if termios.has_input(linux::IGNPAR) => return,
-            false => Some(Fault::Parity).filter(|_| termios.has_input(linux::INPCK)),
-        };
-        let is_stopped = self.stopped.contains(Stopped::CHARACTER);
-        let (echo, column) = (&mut self.echo, &mut self.column);
-        let effect = match fault {
-            Some(fault) => self.input.receive_fault(termios, byte, fault),
-            None => self.input.receive(termios, byte, is_stopped, echo, column),
+        let effect = match faults.is_empty() {
+            true if !self.termios.has_control(linux::CREAD) => return,
+            true => self.take_in(byte),
+            false => match self.received_faulty(byte, faults) {
+                Some(effect) => effect,
+                None => return,
+            },
         };
         if !effect.is_empty() {
             self.carry_out(effect);
@@ -377,6 +363,39 @@ impl<P: Ports> Port<P> {
         }
     }
 
+    #[inline(always)]
+    fn take_in(&mut self, byte: u8) -> Effect {
+        let is_stopped = self.stopped.contains(Stopped::CHARACTER);
+        let (echo, column) = (&mut self.echo, &mut self.column);
+        self.input.receive(&self.termios, byte, is_stopped, echo, column)
+    }
+
+    /// What follows from a byte with faults; `None` if it is dropped.
+    #[cold]
+    #[inline(never)]
+    fn received_faulty(&mut self, byte: u8, faults: Status) -> Option<Effect> {
+        let is_break = faults.contains(Status::BREAK);
+        self.counters.brk += u32::from(is_break);
+        self.counters.parity += u32::from(!is_break && faults.contains(Status::PARITY));
+        self.counters.frame += u32::from(!is_break && faults.contains(Status::FRAMING));
+        let termios = &self.termios;
+        if !termios.has_control(linux::CREAD) {
+            return None;
+        }
+        let (ignored, told, fault) = match is_break {
+            true => (linux::IGNBRK, linux::BRKINT | linux::PARMRK, Fault::Break),
+            false => (linux::IGNPAR, linux::INPCK, Fault::Parity),
+        };
+        if termios.has_input(ignored) {
+            return None;
+        }
+        Some(match termios.has_input(told) {
+            true => self.input.receive_fault(termios, byte, fault),
+            false => self.take_in(byte),
+        })
+    }
+
+    #[cold]
     fn carry_out(&mut self, effect: Effect) {
         if effect.contains(Effect::SIGNAL) && !self.termios.has_local(linux::NOFLSH) {
             self.input.clear();

@@ -191,6 +191,7 @@ impl Line {
     }
 
     /// Has `f` look at the line, interrupts off.
+    #[inline(always)]
     pub fn get<R>(&self, f: impl FnOnce(&mut Port<Ports>) -> R) -> R {
         f(&mut self.port.lock())
     }
