@@ -39,6 +39,9 @@ impl<T> Default for Pieces<T> {
 
 /// Returns the piece of the entry with this index, and the index in that piece.
 const fn place(index: usize) -> (usize, usize) {
+    if index < FIRST {
+        return (0, index);
+    }
     let piece = (index / FIRST + 1).ilog2() as usize;
     (piece, index - (entries(piece) - FIRST))
 }
