@@ -13,7 +13,7 @@ use crate::sync::SpinLock;
 use core::cell::{Cell, UnsafeCell};
 use crtos_abi::{boot::KERNEL_BASE, channel::TimePage};
 use crtos_sched::{
-    clock::TscClock,
+    clock::{Ticks, TscClock},
     steer::{Line, Steered},
 };
 use crtos_vdso::Contents;
@@ -54,6 +54,16 @@ pub fn clock() -> &'static TscClock {
 /// Time since the kernel's boot. Any context.
 pub fn now() -> Nanos {
     clock().time(cpu::tsc())
+}
+
+/// The tick that it is now. Any context.
+pub fn ticks() -> Ticks {
+    Ticks(cpu::tsc())
+}
+
+/// The duration of so many ticks. Any context.
+pub fn duration(ticks: Ticks) -> Nanos {
+    clock().duration(ticks)
 }
 
 /// Time of one of the clocks of programs. Any context that may take a spin lock.

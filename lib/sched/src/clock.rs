@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Conversion between ticks of the time stamp counter and nanoseconds.
 
+use core::ops::{Add, Sub};
+
 use crate::time::Nanos;
 
 /// A factor `mult / 2^32`, applied in 128 bits: the result is exact to 2^-32 of the value.
@@ -19,6 +21,30 @@ impl Scale {
     const fn apply(self, value: u64) -> u64 {
         let wide = (value as u128 * self.mult as u128) >> 32;
         if wide > u64::MAX as u128 { u64::MAX } else { wide as u64 }
+    }
+}
+
+/// A duration, or a moment, in ticks of the time stamp counter: what is only added up need not be
+/// converted. Arithmetic saturates.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Ticks(pub u64);
+
+impl Ticks {
+    /// None.
+    pub const ZERO: Self = Self(0);
+}
+
+impl Add for Ticks {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Ticks {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
     }
 }
 
@@ -48,12 +74,17 @@ impl TscClock {
 
     /// Returns the first tick at which the clock shows `time`, or one tick later. Saturates.
     pub const fn tick(&self, time: Nanos) -> u64 {
-        self.start.saturating_add(self.ticks(time)).saturating_add(1)
+        self.start.saturating_add(self.ticks(time).0).saturating_add(1)
     }
 
     /// Returns the ticks in the duration `time`, rounded down. Saturates.
-    pub const fn ticks(&self, time: Nanos) -> u64 {
-        self.to_ticks.apply(time.0)
+    pub const fn ticks(&self, time: Nanos) -> Ticks {
+        Ticks(self.to_ticks.apply(time.0))
+    }
+
+    /// Returns the duration of so many ticks, rounded down. Saturates.
+    pub const fn duration(&self, ticks: Ticks) -> Nanos {
+        Nanos(self.to_nanos.apply(ticks.0))
     }
 }
 

@@ -64,14 +64,14 @@ pub fn calibrate() {
     let clock = time::clock();
     // Long enough beside what comes between a count's end and the handler.
     let least = (0..TRIES).map(|_| time_of(SHORT)).min().unwrap_or(0);
-    let wanted = (16 * least).clamp(clock.ticks(LONG), clock.ticks(LONGEST));
+    let wanted = (16 * least).clamp(clock.ticks(LONG).0, clock.ticks(LONGEST).0);
     let mut count = 2 * SHORT;
     while count < 1 << 31 && (0..TRIES).any(|_| time_of(count) < wanted) {
         count *= 2;
     }
     // In turn: what takes some of a CPU's time, takes it from both.
     let (mut short, mut long) = (Shortest::new(), Shortest::new());
-    let end = cpu::tsc() + clock.ticks(PATIENCE);
+    let end = cpu::tsc() + clock.ticks(PATIENCE).0;
     let ticks = loop {
         short.note(time_of(SHORT));
         long.note(time_of(count));
@@ -99,7 +99,7 @@ impl Shortest {
     }
 
     fn note(&mut self, time: u64) {
-        let close = time::clock().ticks(Nanos(50));
+        let close = time::clock().ticks(Nanos(50)).0;
         if time > self.least.saturating_add(close) {
             return;
         }
@@ -130,7 +130,7 @@ fn time_of(count: u64) -> u64 {
 /// Counts of the timer per millisecond; 0 if it follows the time stamp counter.
 pub fn timer_khz() -> u64 {
     let ratio = u128::from(COUNTS_PER_TICK.load(Ordering::Relaxed));
-    ((ratio * u128::from(time::clock().ticks(Nanos::from_millis(1)))) >> 32) as u64
+    ((ratio * u128::from(time::clock().ticks(Nanos::from_millis(1)).0)) >> 32) as u64
 }
 
 /// Has the timer of this CPU fire at `deadline`, or earlier if that is further away than it can

@@ -261,6 +261,10 @@ fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
 pub fn interrupt(vector: u8) {
     let counters = &percpu::this().interrupts;
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    if let Some(entry) = interrupts::entry(vector) {
+        count(&counters.devices);
+        return entry.handle(InService::new());
+    }
     match vector {
         TIMER_VECTOR => {
             count(&counters.timer);
@@ -276,10 +280,6 @@ pub fn interrupt(vector: u8) {
             tlb::serve_flush();
         }
         vector => {
-            if let Some(entry) = interrupts::entry(vector) {
-                count(&counters.devices);
-                return entry.handle(InService::new());
-            }
             if u32::from(vector) == layout::boot_info().doorbell_vector {
                 count(&counters.doorbell);
                 apic::end_of_interrupt();

@@ -271,7 +271,7 @@ impl Entry {
     /// A period begins at tick `now`.
     #[cold]
     fn begin_period(&self, now: u64) {
-        let until = now.saturating_add(time::clock().ticks(PERIOD));
+        let until = now.saturating_add(time::clock().ticks(PERIOD).0);
         self.until.store(until, Ordering::Relaxed);
         self.count.store(0, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ use crate::mm::space::device;
 use crate::mm::{AddressSpace, heap, stacks};
 use crate::personality::Carried;
 use crate::sync::SpinLock;
-use crate::time::Nanos;
+use crate::time::{self, Nanos};
 use crate::trace::Place;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -27,7 +27,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crtos_abi::channel::TRACE_KERNEL_THREAD;
 use crtos_abi::ids::{RealmCpu, Tid};
-use crtos_sched::{AtomicCpu, CpuSet, Level};
+use crtos_sched::{AtomicCpu, CpuSet, Level, clock::Ticks};
 
 /// Why [`super::block`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +70,7 @@ pub struct Thread {
     /// The CPU that it is assigned to.
     pub(super) cpu: AtomicCpu,
     pub(super) sched: Sched,
+    /// Ticks that it has run, up to the last switch.
     pub(super) run_time: AtomicU64,
     pub(super) switches: AtomicU64,
     /// Its effective level, for those who do not hold the scheduler's lock.
@@ -237,7 +238,12 @@ impl Thread {
 
     /// Processor time used, up to the last switch.
     pub fn run_time(&self) -> Nanos {
-        Nanos(self.run_time.load(Ordering::Relaxed))
+        time::duration(self.ticks_run())
+    }
+
+    /// The same in ticks.
+    pub(super) fn ticks_run(&self) -> Ticks {
+        Ticks(self.run_time.load(Ordering::Relaxed))
     }
 
     /// Processor time used, up to now. Any context.

@@ -98,6 +98,9 @@ const NOWHERE: u32 = u32::MAX;
 
 /// The state while the thread does not run.
 pub(super) struct UserState {
+    /// What the CPUs have; see [`cpu::Features`].
+    xcr0: u64,
+    fsgsbase: bool,
     extended: fpu::Area,
     fs_base: AtomicU64,
     gs_base: AtomicU64,
@@ -116,7 +119,10 @@ pub(super) struct UserState {
 impl UserState {
     /// The state of a new thread in `space`; `None` without memory.
     pub fn new(space: &AddressSpace) -> Option<Self> {
+        let features = cpu::features();
         Some(Self {
+            xcr0: features.xcr0,
+            fsgsbase: features.fsgsbase,
             extended: fpu::Area::new()?,
             fs_base: AtomicU64::new(0),
             gs_base: AtomicU64::new(0),
@@ -131,10 +137,9 @@ impl UserState {
 
     /// Copies the state from the registers. Interrupts off.
     fn store(&self) {
-        let features = cpu::features();
-        self.extended.store_registers(features.xcr0);
+        self.extended.store_registers(self.xcr0);
         // A program changes its bases without the kernel only if it has the instructions.
-        if features.fsgsbase {
+        if self.fsgsbase {
             // SAFETY: it has them, and the kernel turned them on.
             let (fs, gs) = unsafe { cpu::user_bases() };
             self.fs_base.store(fs, Ordering::Relaxed);
@@ -144,11 +149,10 @@ impl UserState {
 
     /// Puts the state into the registers. Interrupts off.
     fn load(&self, cpu: &PerCpu) {
-        let features = cpu::features();
-        self.extended.load_registers(features.xcr0);
+        self.extended.load_registers(self.xcr0);
         let fs = self.fs_base.load(Ordering::Relaxed);
         let gs = self.gs_base.load(Ordering::Relaxed);
-        if features.fsgsbase {
+        if self.fsgsbase {
             // SAFETY: the CPU has the instructions, and the kernel turned them on; both come from
             // the registers, or from `VirtAddr`.
             unsafe { cpu::set_user_bases(fs, gs) }

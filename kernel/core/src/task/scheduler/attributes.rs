@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a thread is scheduled, and where: asked and changed from outside.
 
-use crtos_sched::{CpuSet, Level, deadline::Server};
+use crtos_sched::{CpuSet, Level, clock::Ticks, deadline::Server};
 
 use super::{Progress, hold_of};
 use crate::task::{Policy, Scheduling, Thread};
@@ -13,7 +13,7 @@ pub(in crate::task) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
     let sched = state.of(thread);
     let before = sched.urgency();
     sched.scheduling.set(scheduling);
-    sched.slice_left.set(scheduling.slice());
+    sched.slice_left.set(time::clock().ticks(scheduling.slice()));
     let reserved = scheduling.policy == Policy::Deadline;
     sched.set_server(reserved.then(|| Server::new(scheduling.reservation, time::now())));
     state.requeue(thread, before);
@@ -30,13 +30,13 @@ pub(in crate::task) fn scheduling(thread: &Thread) -> Scheduling {
 
 /// See [`Thread::time_used`].
 pub(in crate::task) fn time_used(thread: &Thread) -> Nanos {
-    hold_of(thread).time_used(thread)
+    time::duration(hold_of(thread).time_used(thread))
 }
 
 /// See [`Thread::time_awake`].
 pub(in crate::task) fn time_awake(thread: &Thread) -> Nanos {
     let state = hold_of(thread);
-    state.time_used(thread) - state.of(thread).rested.get()
+    time::duration(state.time_used(thread) - state.of(thread).rested.get())
 }
 
 /// See [`Thread::is_asleep`].

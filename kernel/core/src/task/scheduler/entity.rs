@@ -3,7 +3,7 @@
 
 use core::cell::Cell;
 
-use crtos_sched::{CpuSet, Level, Urgency, deadline::Server};
+use crtos_sched::{CpuSet, Level, Urgency, clock::Ticks, deadline::Server};
 
 use crate::task::{Policy, Scheduling, WakeReason, cpu_states::CPU_STATES};
 use crate::time::Nanos;
@@ -52,9 +52,9 @@ pub(in crate::task) struct Sched {
     /// What it waits for in [`super::block`] was handed to it.
     pub(in crate::task) handed: Cell<bool>,
     pub(in crate::task) reason: Cell<WakeReason>,
-    pub(in crate::task) slice_left: Cell<Nanos>,
+    pub(in crate::task) slice_left: Cell<Ticks>,
     /// What it had run when it was last woken from a sleep.
-    pub(in crate::task) rested: Cell<Nanos>,
+    pub(in crate::task) rested: Cell<Ticks>,
     /// It gives up its turn.
     pub(in crate::task) yields: Cell<bool>,
 }
@@ -85,8 +85,8 @@ impl Sched {
             granted: Cell::new(false),
             handed: Cell::new(false),
             reason: Cell::new(WakeReason::Woken),
-            slice_left: Cell::new(Nanos::ZERO),
-            rested: Cell::new(Nanos::ZERO),
+            slice_left: Cell::new(Ticks::ZERO),
+            rested: Cell::new(Ticks::ZERO),
             yields: Cell::new(false),
         }
     }

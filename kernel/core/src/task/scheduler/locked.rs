@@ -6,7 +6,7 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
 use crtos_abi::ids::RealmCpu;
-use crtos_sched::{CpuSet, RunQueue, TimerQueue};
+use crtos_sched::{CpuSet, RunQueue, TimerQueue, clock::Ticks};
 
 use crate::arch::cpu;
 use crate::arch::percpu::{self, PerCpu};
@@ -44,13 +44,13 @@ pub(in crate::task) struct State {
     pub(in crate::task) current: &'static Thread,
     pub(in crate::task) idle: &'static Thread,
     /// Since when the current thread was not charged.
-    pub(in crate::task) since: Nanos,
+    pub(in crate::task) since: Ticks,
     pub(in crate::task) slice_end: Option<Nanos>,
     /// What the timer is set for; [`Nanos::MAX`] if it is not set.
     pub(in crate::task) programmed: Nanos,
     /// The function of a timer runs.
     pub(in crate::task) runs_function: bool,
-    pub(in crate::task) idle_time: Nanos,
+    pub(in crate::task) idle_time: Ticks,
     /// The CPU, another than this one, has to be told to look for another thread.
     pub(in crate::task) signal: bool,
     /// A thread that leaves for another CPU.

@@ -59,7 +59,7 @@ use alloc::sync::Arc;
 use core::ptr;
 use core::sync::atomic::Ordering;
 use crtos_abi::ids::RealmCpu;
-use crtos_sched::{CpuSet, RunQueue, TimerQueue, Urgency};
+use crtos_sched::{CpuSet, RunQueue, TimerQueue, Urgency, clock::Ticks};
 
 /// How long a real-time thread runs before ordinary threads that wait for it are sent elsewhere:
 /// less than that is not worth the interrupt.
@@ -129,7 +129,7 @@ impl State {
         match (sched.progress.get(), reason) {
             (Progress::Blocked, _) | (Progress::Sleeping, WakeReason::Timeout) => {
                 sched.reason.set(reason);
-                sched.rested.set(thread.run_time());
+                sched.rested.set(thread.ticks_run());
                 if reason != WakeReason::Timeout {
                     self.timers.cancel(thread.id.0);
                 }
@@ -161,15 +161,14 @@ impl State {
     /// Chooses the thread to run next, and sets the timer for what is due then. Says how urgent it
     /// is, and whether that is less than before.
     fn choose(&mut self) -> (&'static Thread, Urgency, bool) {
-        let now = time::now();
-        self.charge(now);
+        self.charge(time::ticks());
         let next = self.exchange();
         self.current = next;
         let sched = self.of(next);
         sched.progress.set(Progress::Running);
         let (slice_end, urgency) = match ptr::eq(next, self.idle) {
             true => (None, Urgency::IDLE),
-            false => (self.end_of_turn(next, now), sched.urgency()),
+            false => (self.end_of_turn(next), sched.urgency()),
         };
         self.slice_end = slice_end;
         let fell = urgency < self.state.running();
@@ -200,11 +199,11 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
         timers: TimerQueue::new(MAX_THREADS + MAX_TIMERS),
         current: idle,
         idle,
-        since: time::now(),
+        since: time::ticks(),
         slice_end: None,
         programmed: Nanos::MAX,
         runs_function: false,
-        idle_time: Nanos::ZERO,
+        idle_time: Ticks::ZERO,
         signal: false,
         outgoing: None,
     };
@@ -319,7 +318,11 @@ pub fn timer_interrupt() {
         let sched = state.of(state.current);
         let ends = sched.is_sliced() || sched.deadline().is_some();
         match ends {
-            true => state.cpu.set_need_resched(),
+            // Also of what is left because of a rounding.
+            true => {
+                sched.slice_left.set(Ticks::ZERO);
+                state.cpu.set_need_resched();
+            }
             false => state.push(Urgency::IDLE),
         }
     }
@@ -333,5 +336,5 @@ pub fn timer_interrupt() {
 /// How long the CPU that this runs on was idle.
 pub(super) fn idle_time() -> (RealmCpu, Nanos) {
     let state = hold_own();
-    (state.cpu.index, state.idle_time)
+    (state.cpu.index, time::duration(state.idle_time))
 }

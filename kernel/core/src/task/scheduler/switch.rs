@@ -17,7 +17,7 @@ use crate::{personality, time, trace};
 /// Runs the first thread of this CPU. Interrupts off, on a stack that nothing returns to.
 pub fn start() -> ! {
     percpu::release_preemption();
-    hold_own().since = time::now();
+    hold_own().since = time::ticks();
     percpu::this().set_need_resched();
     reschedule();
     unreachable!("nothing returns to the boot stack")

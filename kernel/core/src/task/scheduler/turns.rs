@@ -8,15 +8,16 @@ use super::{Class, PATIENCE, Progress, State};
 use crate::arch::apic;
 use crate::task::Thread;
 use crate::time::{self, Nanos};
+use crtos_sched::clock::Ticks;
 
 impl State {
     /// The turn of the current thread has an end from now on.
     #[inline(never)]
     pub(super) fn begin_slice(&mut self) {
         if self.is_here() {
-            let now = time::now();
-            let ran = now - self.since;
-            self.slice_end = Some(now + (self.of(self.current).slice_left.get() - ran));
+            let ran = time::ticks() - self.since;
+            let left = self.of(self.current).slice_left.get() - ran;
+            self.slice_end = Some(time::now() + time::duration(left));
             self.program();
         } else {
             self.ask_reschedule();
@@ -24,26 +25,27 @@ impl State {
     }
 
     /// What `thread` has run up to now.
-    pub(super) fn time_used(&self, thread: &Thread) -> Nanos {
+    pub(super) fn time_used(&self, thread: &Thread) -> Ticks {
         let running = match self.is_current(thread) {
-            true => time::now() - self.since,
-            false => Nanos::ZERO,
+            true => time::ticks() - self.since,
+            false => Ticks::ZERO,
         };
-        thread.run_time() + running
+        thread.ticks_run() + running
     }
 
     /// Charges the current thread up to now.
-    pub(super) fn charge(&mut self, now: Nanos) {
+    #[inline(always)]
+    pub(super) fn charge(&mut self, now: Ticks) {
         let ran = now - self.since;
         self.since = now;
         if ptr::eq(self.current, self.idle) {
-            self.idle_time += ran;
+            self.idle_time = self.idle_time + ran;
         }
         let sched = self.of(self.current);
         sched.slice_left.set(sched.slice_left.get() - ran);
         if let Some(mut server) = sched.server.get() {
             let had = !server.is_exhausted();
-            server.consume(ran);
+            server.consume(time::duration(ran));
             sched.set_server(Some(server));
             if had && server.is_exhausted() && sched.scheduling.get().tells_overrun {
                 self.current.note_overrun();
@@ -62,7 +64,7 @@ impl State {
         if sched.progress.get() != Progress::Running || ptr::eq(thread, self.idle) {
             return;
         }
-        let done = sched.is_sliced() && sched.slice_left.get() == Nanos::ZERO;
+        let done = sched.is_sliced() && sched.slice_left.get() == Ticks::ZERO;
         let yields = sched.yields.take();
         let front = !(yields || done);
         if sched.server.get().is_some() && !self.may_stay(thread, yields) {
@@ -81,18 +83,18 @@ impl State {
 
     /// When the turn of `thread` ends, which begins now, if it does.
     #[inline(always)]
-    pub(super) fn end_of_turn(&self, thread: &Thread, now: Nanos) -> Option<Nanos> {
+    pub(super) fn end_of_turn(&self, thread: &Thread) -> Option<Nanos> {
         let sched = self.of(thread);
-        if sched.has_slices() && sched.slice_left.get() == Nanos::ZERO {
-            sched.slice_left.set(sched.scheduling.get().slice());
+        if sched.has_slices() && sched.slice_left.get() == Ticks::ZERO {
+            sched.slice_left.set(time::clock().ticks(sched.scheduling.get().slice()));
         }
         if sched.deadline().is_some() {
-            sched.server.get().map(|server| now + server.budget())
+            sched.server.get().map(|server| time::now() + server.budget())
         } else if sched.is_sliced() {
             let others = sched.urgency().level().is_ok_and(|level| self.ready.has(level));
-            others.then(|| now + sched.slice_left.get())
+            others.then(|| time::now() + time::duration(sched.slice_left.get()))
         } else {
-            (self.movable[Class::Ordinary as usize] > 0).then(|| now + PATIENCE)
+            (self.movable[Class::Ordinary as usize] > 0).then(|| time::now() + PATIENCE)
         }
     }
 
