@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Policies, priorities, deadlines and affinity. Run as root. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -357,6 +358,50 @@ CASE(another_process_can_be_scheduled)
 	kill(child, SIGKILL);
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 	FAILS(ESRCH, sched_getscheduler(child));
+}
+
+/* Gives the first thread one priority after the other. */
+static void *reschedule(void *refused)
+{
+	struct sched_param param;
+	int i;
+
+	for (i = 0; i < 60; i++) {
+		param.sched_priority = 1 + (i + syscall(SYS_gettid)) % 20;
+		if (sched_setscheduler(getpid(), SCHED_FIFO, &param))
+			__atomic_add_fetch((int *)refused, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* The real-time priority that Linux shows of the first thread. */
+static int shown_priority(void)
+{
+	char line[1024], *field;
+	FILE *stat = fopen("/proc/self/stat", "r");
+	int i;
+
+	CHECK(stat && fgets(line, sizeof(line), stat));
+	fclose(stat);
+	field = strrchr(line, ')') + 1;
+	for (i = 3; i < 40; i++)
+		field = strchr(field + 1, ' ');
+	return atoi(field);
+}
+
+CASE(threads_reschedule_one_at_once)
+{
+	pthread_t threads[4];
+	struct sched_param param;
+	int refused = 0;
+	unsigned i;
+
+	for (i = 0; i < 4; i++)
+		CHECK(pthread_create(&threads[i], NULL, reschedule, &refused) == 0);
+	for (i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(refused == 0 && sched_getparam(0, &param) == 0);
+	CHECK(param.sched_priority == shown_priority());
 }
 
 CASE(parameters_need_a_place)

@@ -10,7 +10,10 @@ use crtos_abi::{
     ids::Tid,
 };
 use crtos_channel::{Heritage, OwnedSlot, Slot, Status};
-use crtos_core::{sync::SpinLock, task::Thread};
+use crtos_core::{
+    sync::SpinLock,
+    task::{Mutex, Thread},
+};
 
 use super::{Process, Restart, speculation::Speculation, start::Birth};
 use crate::{
@@ -52,6 +55,8 @@ pub struct UserThread {
     clear_child_tid: AtomicU64,
     /// What threads inherit of its shadow thread; see [`Self::heritage`].
     heritage: AtomicU32,
+    /// Its scheduling is changed by one thread at a time, here and in Linux.
+    pub rescheduling: Mutex<()>,
     /// What it has asked for of what the processor executes ahead.
     pub speculation: Speculation,
     /// Command name, zero padded.
@@ -90,6 +95,7 @@ impl UserThread {
             robust_list: SpinLock::new((UserAddr::NULL, 0)),
             clear_child_tid: AtomicU64::new(0),
             heritage: AtomicU32::new(owned.heritage().get()),
+            rescheduling: Mutex::new(()),
             speculation: Speculation::new(),
             command: SpinLock::new([0; 16]),
             birth: SpinLock::new(Birth::default()),

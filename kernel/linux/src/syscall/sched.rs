@@ -116,6 +116,9 @@ pub fn sched_yield() -> SysResult {
 
 /// Has Linux permit `wanted` for the shadow of `target`, then gives it to `target`.
 fn set(target: &Target, wanted: Scheduling) -> SysResult {
+    // Of two that change one thread, each would else find in Linux what the other has set.
+    let rescheduled = target.thread.as_ref().and_then(|thread| thread.user());
+    let alone = rescheduled.map(|user| user.rescheduling.lock());
     if wanted.policy == Policy::Deadline
         && let Some(thread) = &target.thread
         && !task::online().and(thread.affinity()).eq(&task::online())
@@ -173,6 +176,7 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         permitted()?;
         thread.try_set_scheduling(wanted).map_err(|task::Overload| Errno::EBUSY)?;
     }
+    drop(alone);
     prepare(thread);
     if before.level <= Level::ORDINARY && thread.id == task::current().id {
         lapse::forgive();
@@ -333,18 +337,19 @@ pub fn getattr([pid, address, size, flags, ..]: Args) -> SysResult {
 /// setpriority(which, who, value): Linux decides; what it set of a thread of the realm is taken
 /// over.
 pub fn setpriority([which, who, value, ..]: Args) -> SysResult {
-    remote::own_call(linux::__NR_setpriority, &[which, who, value])?;
-    if which as u32 == linux::PRIO_PROCESS
-        && let Ok(Target { tid, thread: Some(thread) }) = target(who)
-    {
-        // Linux's kernel tells the value, not the shadow.
-        let tid = Some(tid);
-        let found = linux_result(remote::request(Operation::Scheduling { tid })?)?;
-        let operation::Scheduling { nice, .. } = operation::Scheduling::from_word(found);
-        let now = thread.scheduling();
-        if now.policy != Policy::Deadline {
-            thread.set_scheduling(Scheduling { nice, ..now });
-        }
+    let ask = || remote::own_call(linux::__NR_setpriority, &[which, who, value]);
+    if which as u32 != linux::PRIO_PROCESS {
+        return ask();
+    }
+    let Ok(Target { tid, thread: Some(thread) }) = target(who) else { return ask() };
+    let _alone = thread.user().map(|user| user.rescheduling.lock());
+    ask()?;
+    // Linux's kernel tells the value, not the shadow.
+    let found = linux_result(remote::request(Operation::Scheduling { tid: Some(tid) })?)?;
+    let operation::Scheduling { nice, .. } = operation::Scheduling::from_word(found);
+    let now = thread.scheduling();
+    if now.policy != Policy::Deadline {
+        thread.set_scheduling(Scheduling { nice, ..now });
     }
     Ok(0)
 }
