@@ -354,6 +354,29 @@ CASE(execve_keeps_a_timer)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
+/* Sets a timer that does not go, and returns the interval that is found of it. */
+static time_t kept_interval(int which)
+{
+	struct itimerval value = { .it_interval.tv_sec = 1000 }, found;
+
+	CHECK(setitimer(which, &value, NULL) == 0 && getitimer(which, &found) == 0);
+	CHECK(found.it_value.tv_sec == 0 && found.it_value.tv_usec == 0);
+	return found.it_interval.tv_sec;
+}
+
+CASE(a_timer_that_does_not_go_keeps_its_interval_if_it_counts_processor_time)
+{
+	struct itimerval value = { { 1000, 0 }, { 1000, 0 } };
+	const int all[] = { ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF };
+	unsigned i;
+
+	for (i = 0; i < 3; i++) {
+		CHECK(kept_interval(all[i]) == (all[i] == ITIMER_REAL ? 0 : 1000));
+		CHECK(setitimer(all[i], &value, NULL) == 0);
+		CHECK(kept_interval(all[i]) == (all[i] == ITIMER_REAL ? 0 : 1000));
+	}
+}
+
 CASE(bad_timers_are_refused)
 {
 	struct itimerval timer = { { 0, 0 }, { 0, 0 } };

@@ -100,8 +100,10 @@ impl Real {
     fn set(&self, value: Nanos, interval: Nanos) -> (Nanos, Nanos) {
         let mut schedule = self.0.schedule.lock();
         let before = schedule.remaining();
-        schedule.deadline = (value != Nanos::ZERO).then(|| time::now() + value);
-        schedule.interval = interval;
+        let is_armed = value != Nanos::ZERO;
+        schedule.deadline = is_armed.then(|| time::now() + value);
+        // Linux forgets the interval of what does not go, but that of processor time.
+        schedule.interval = if is_armed { interval } else { Nanos::ZERO };
         arm(&schedule);
         before
     }
@@ -203,7 +205,7 @@ fn exchange(which: Option<Which>, new: Option<(Nanos, Nanos)>) -> Result<(Nanos,
     let used = process.used().time;
     let mut processor = process.timers.processor.lock();
     let old = processor.as_ref().map_or(NONE, |processor| processor.get(which, used));
-    if let Some((value, interval)) = new.filter(|_| is_armed || processor.is_some()) {
+    if let Some((value, interval)) = new.filter(|&new| new != NONE || processor.is_some()) {
         made(&mut processor, || Processor::new(process.clone()))?.set(which, used, value, interval);
     }
     Ok(old)
