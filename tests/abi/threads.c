@@ -414,6 +414,26 @@ CASE(clone3_makes_a_process)
 	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 5);
 }
 
+/* Linux makes the namespace, and the realm says that it does not. */
+CASE(a_process_that_asks_for_a_time_namespace_has_one)
+{
+	struct clone_arguments arguments = { .flags = CLONE_NEWTIME, .signal = SIGCHLD };
+	char parents[64] = "", childs[64] = "";
+	int status = 0;
+	pid_t pid;
+
+	CHECK(readlink("/proc/self/ns/time", parents, sizeof(parents) - 1) > 0);
+	pid = clone3(&arguments, 64);
+	if (pid == 0) {
+		readlink("/proc/self/ns/time", childs, sizeof(childs) - 1);
+		_exit(strcmp(parents, childs) == 0);
+	}
+	if (pid < 0)
+		CHECK(errno == EINVAL);
+	else
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
 CASE(the_word_of_a_bare_thread_is_cleared_and_woken)
 {
 	static char stack[16384] __attribute__((aligned(16)));

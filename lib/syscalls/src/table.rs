@@ -610,7 +610,13 @@ pub const TABLE: &[Row] = &[
     row(432, "fsmount", Remote, POINTERS | NEW_FD | FD, ""),
     row(433, "fspick", Remote, POINTERS | NEW_FD | DIRECTORY, ""),
     row(434, "pidfd_open", Remote, NEW_FD, ""),
-    row(435, "clone3", Dual(Clone3), POINTERS, "as clone; set_tid and CLONE_INTO_CGROUP are EPERM"),
+    row(
+        435,
+        "clone3",
+        Dual(Clone3),
+        POINTERS,
+        "as clone; CLONE_NEWTIME is EINVAL, set_tid and CLONE_INTO_CGROUP are EPERM",
+    ),
     row(
         436,
         "close_range",

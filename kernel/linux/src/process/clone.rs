@@ -169,6 +169,7 @@ const NEW_NAMESPACES: u32 = linux::CLONE_NEWNS
     | linux::CLONE_NEWIPC
     | linux::CLONE_NEWUSER
     | linux::CLONE_NEWPID
+    | linux::CLONE_NEWTIME
     | linux::CLONE_NEWNET;
 
 /// Makes a thread of the calling process.

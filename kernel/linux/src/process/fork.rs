@@ -110,7 +110,8 @@ const OF_LINUX: u32 = linux::CLONE_VM
 pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
     // A process without the descriptors of its own could not have a device of its own.
     let apart = wanted.has(linux::CLONE_FILES) && !wanted.has(linux::CLONE_VM);
-    if apart || wanted.has(linux::CLONE_SIGHAND | linux::CLONE_NEWPID) {
+    let missing = linux::CLONE_SIGHAND | linux::CLONE_NEWPID | linux::CLONE_NEWTIME;
+    if apart || wanted.has(missing) {
         return Err(Errno::EINVAL);
     }
     if task::current().scheduling().of_child().is_none() {
