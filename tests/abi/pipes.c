@@ -4,9 +4,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <linux/magic.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -94,6 +97,22 @@ CASE(a_pipe_has_a_status)
 	CHECK(fstat(ends[0], &status) == 0 && S_ISFIFO(status.st_mode) &&
 	      (status.st_mode & 0777) == 0600);
 	CHECK(status.st_size == 0 && status.st_nlink == 1 && status.st_uid == geteuid());
+}
+
+CASE(a_pipe_and_an_eventfd_are_of_file_systems)
+{
+	struct statfs of;
+	int event = eventfd(0, 0);
+
+	CHECK(fstatfs(ends[0], &of) == 0 && of.f_type == PIPEFS_MAGIC);
+	CHECK(of.f_bsize == 4096 && of.f_frsize == 4096 && of.f_namelen == 255);
+	SAY("%lx %lx %lx %lx %lx", of.f_blocks, of.f_bfree, of.f_files, of.f_ffree, of.f_flags);
+	CHECK(event >= 0 && fstatfs(event, &of) == 0 && of.f_type == ANON_INODE_FS_MAGIC);
+	CHECK(of.f_bsize == 4096 && of.f_blocks == 0 && of.f_namelen == 255);
+	SAY("%lx", of.f_flags);
+	FAILS(EFAULT, fstatfs(ends[1], at(16)));
+	close(event);
+	FAILS(EBADF, fstatfs(event, &of));
 }
 
 CASE(vectors_are_written_and_read)

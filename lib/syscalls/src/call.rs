@@ -223,6 +223,8 @@ pub enum Call {
     Creat,
     /// `fstat`
     Fstat,
+    /// `fstatfs`
+    Fstatfs,
     /// `readlink`
     Readlink,
     /// `readlinkat`

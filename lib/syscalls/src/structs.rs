@@ -38,6 +38,19 @@ structures! {
         unused: [i64; 3],
     }
 
+    /// `struct statfs`: fstatfs(2).
+    struct StatFs {
+        kind: u64,
+        block_size: u64,
+        blocks: [u64; 3],
+        files: [u64; 2],
+        id: [u32; 2],
+        name_length: u64,
+        fragment_size: u64,
+        flags: u64,
+        spare: [u64; 4],
+    }
+
     /// `struct statx`: statx(2), without what lies behind the four times.
     struct Statx {
         mask: u32,
@@ -165,6 +178,9 @@ mod tests {
             uid: st_uid, gid: st_gid, device_of_file: st_rdev, size: st_size,
             block_size: st_blksize, blocks: st_blocks, accessed: st_atime, modified: st_mtime,
             changed: st_ctime);
+        same!(StatFs, linux::statfs, kind: f_type, block_size: f_bsize, blocks: f_blocks,
+            files: f_files, id: f_fsid, name_length: f_namelen, fragment_size: f_frsize,
+            flags: f_flags, spare: f_spare);
         same!(Statx, linux::statx, mask: stx_mask, block_size: stx_blksize,
             attributes: stx_attributes, links: stx_nlink, uid: stx_uid, gid: stx_gid,
             mode: stx_mode, inode: stx_ino, size: stx_size, blocks: stx_blocks,

@@ -244,7 +244,7 @@ pub const TABLE: &[Row] = &[
     row(135, "personality", Unsupported, 0, ""),
     row(136, "ustat", Remote, POINTERS, ""),
     row(137, "statfs", Remote, POINTERS, ""),
-    row(138, "fstatfs", Remote, FD | POINTERS, ""),
+    row(138, "fstatfs", Dual(Fstatfs), FD | POINTERS, ""),
     row(139, "sysfs", Unsupported, 0, ""),
     row(140, "getpriority", Remote, 0, ""),
     row(

@@ -204,6 +204,7 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Openat => descriptors::openat(row, args),
         Call::Creat => descriptors::creat(row, args),
         Call::Fstat => descriptors::fstat(row, args),
+        Call::Fstatfs => descriptors::fstatfs(row, args),
         Call::Readlink => descriptors::readlink(row, args),
         Call::Readlinkat => descriptors::readlinkat(row, args),
         Call::Newfstatat => descriptors::newfstatat(row, args),

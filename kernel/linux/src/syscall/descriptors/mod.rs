@@ -13,7 +13,7 @@
 //! | [`create`] | pipes, eventfd, timerfd, signalfd, pairs of sockets |
 //! | [`numbers`] | closing and copying |
 //! | [`control`] | fcntl, ioctl, flock |
-//! | [`status`] | fstat, statx, readlink |
+//! | [`status`] | fstat, fstatfs, statx, readlink |
 //! | [`sockets`] | sockets |
 //! | [`messages`] | control messages |
 //! | [`rights`] | descriptors in messages |
@@ -39,7 +39,7 @@ pub use sockets::{
     accept, bind, connect, getpeername, getsockname, getsockopt, listen, receive, recvfrom,
     sendmmsg, sendmsg, sendto, setsockopt, shutdown,
 };
-pub use status::{fstat, newfstatat, readlink, readlinkat, statx};
+pub use status::{fstat, fstatfs, newfstatat, readlink, readlinkat, statx};
 pub use transfer::{
     lseek, pread, preadv, preadv2, pwrite, pwritev, pwritev2, read, readv, write, writev,
 };

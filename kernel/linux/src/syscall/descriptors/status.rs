@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a file is: fstat, statx, readlink.
+//! What a file is: fstat, fstatfs, statx, readlink.
 
 use super::{elsewhere, local, open::named, remote};
 use crate::{
@@ -9,8 +9,8 @@ use crate::{
     remote,
 };
 use alloc::{format, string::String, sync::Arc};
-use crtos_abi::UserAddr;
-use crtos_syscalls::structs::{Stat, Statx};
+use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_syscalls::structs::{Stat, StatFs, Statx};
 
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
@@ -18,6 +18,31 @@ use linux_raw_sys::general as linux;
 /// fstat(fd, status).
 pub fn fstat(row: &Row, args: Args) -> SysResult {
     status(&local!(row, args), UserAddr::new(args[1]))
+}
+
+/// fstatfs(fd, status).
+pub fn fstatfs(row: &Row, args: Args) -> SysResult {
+    /// The flags count (ST_VALID).
+    const VALID: u64 = 0x20;
+    let file = local!(row, args);
+    let kind = match &file.object {
+        Object::Pipe(_) => linux::PIPEFS_MAGIC,
+        Object::Socket(_) => linux::SOCKFS_MAGIC,
+        Object::Event(_) | Object::Timer(_) | Object::Signals(_) => linux::ANON_INODE_FS_MAGIC,
+        Object::Device(_) | Object::LastWords(_) | Object::Character(_) => {
+            return remote(row, args);
+        }
+    };
+    let status = StatFs {
+        kind: kind.into(),
+        block_size: PAGE_SIZE,
+        name_length: linux::NAME_MAX.into(),
+        fragment_size: PAGE_SIZE,
+        flags: VALID,
+        ..StatFs::default()
+    };
+    user::write_struct(UserAddr::new(args[1]), &status)?;
+    Ok(0)
 }
 
 /// newfstatat(directory, path, status, flags).
