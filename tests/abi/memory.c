@@ -161,6 +161,47 @@ CASE(a_mapping_grows_and_shrinks)
 	munmap(b, PAGE);
 }
 
+/* Maps memory below 2 GiB. */
+static char *map_low(void *hint, size_t size)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT;
+
+	return mmap(hint, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
+/* Compilers at run time map what they make so (luajit, mono). */
+CASE(memory_with_map_32bit_lies_in_the_second_gib)
+{
+	const uintptr_t gib = 1 << 30;
+	char *a = map_low(NULL, 3 * PAGE), *b = map_low(NULL, 600 << 20), *c;
+	uintptr_t at = (uintptr_t)a;
+	int program = open("/proc/self/exe", O_RDONLY);
+
+	CHECK(a != MAP_FAILED && at >= gib && at + 3 * PAGE <= 2 * gib);
+	a[2 * PAGE] = 'm';
+	CHECK(b != MAP_FAILED && (uintptr_t)b >= gib && (uintptr_t)b + (600 << 20) <= 2 * gib);
+	FAILS(ENOMEM, map_low(NULL, 600 << 20));
+	FAILS(ENOMEM, map_low(NULL, 2 * gib));
+	munmap(b, 600 << 20);
+	/* A place that is free is taken, if it lies low. */
+	CHECK(map_low(b, PAGE) == b);
+	c = map_low((void *)(gib / 2), PAGE);
+	CHECK(c == (char *)(gib / 2));
+	munmap(c, PAGE);
+	c = map_low((void *)(3 * gib), PAGE);
+	CHECK(c != MAP_FAILED && (uintptr_t)c < 2 * gib);
+	munmap(c, PAGE);
+	c = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_32BIT, program, 0);
+	CHECK(c != MAP_FAILED && (uintptr_t)c < 2 * gib && c[1] == 'E');
+	munmap(c, PAGE);
+	c = mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+	CHECK(c != MAP_FAILED && (uintptr_t)c < 2 * gib);
+	munmap(c, PAGE);
+	munmap(a, 3 * PAGE);
+	munmap(b, PAGE);
+	close(program);
+}
+
 CASE(bad_resizes_are_refused)
 {
 	char *b = map(PAGE, PROT_READ | PROT_WRITE);

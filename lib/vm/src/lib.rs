@@ -59,6 +59,11 @@ pub enum Placement {
         /// The preferred address.
         hint: UserAddr,
     },
+    /// As anywhere, below 2 GiB (MAP_32BIT).
+    Low {
+        /// The preferred address.
+        hint: UserAddr,
+    },
     /// At this address; what is mapped there goes (MAP_FIXED).
     Fixed(UserAddr),
     /// At this address if nothing is mapped there (MAP_FIXED_NOREPLACE).

@@ -125,6 +125,8 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         Placement::NoReplace(address)
     } else if has(linux::MAP_FIXED) {
         Placement::Fixed(address)
+    } else if has(linux::MAP_32BIT) {
+        Placement::Low { hint: address.page_down() }
     } else {
         Placement::Anywhere { hint: address.page_down() }
     };

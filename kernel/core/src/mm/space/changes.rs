@@ -17,6 +17,10 @@ use core::ops::Range;
 use crtos_abi::UserAddr;
 use crtos_vm::{BLOCK_SIZE, FRAME_SIZE, Flags, Kind, MapError};
 
+/// Where mappings go that are to lie low (MAP_32BIT): as under Linux in the second GiB, so that
+/// what they jump to and refer to is within 31 bits, and the heap of a program has the first.
+pub(super) const LOW: Range<UserAddr> = UserAddr::new(1 << 30)..UserAddr::new(2 << 30);
+
 /// The right to change what is mapped, which one thread of the program has at a time.
 pub(super) struct Changes<'a> {
     space: &'a AddressSpace,
@@ -45,6 +49,23 @@ impl Changes<'_> {
         change(&mut self.regions)?;
         mem::swap(&mut *self.regions, &mut self.space.layout.lock().regions);
         change(&mut self.regions)
+    }
+
+    /// The preferred place of a mapping, if it is free.
+    pub(super) fn hinted(&self, hint: UserAddr, length: u64, align: u64) -> Option<UserAddr> {
+        let start = hint.align_down(align);
+        let is_there = !start.is_null()
+            && self.regions.is_allowed(start, length)
+            && self.regions.is_free(start, length);
+        is_there.then_some(start)
+    }
+
+    /// Room for a mapping that is to lie low.
+    pub(super) fn low_room(&self, length: u64, align: u64) -> Result<UserAddr, MapError> {
+        self.regions
+            .find_free(length, align, LOW.end)
+            .filter(|&start| start >= LOW.start)
+            .ok_or(MapError::NoMemory)
     }
 
     /// Room for a mapping: below the top, or above it if all is taken.

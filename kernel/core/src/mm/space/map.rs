@@ -3,6 +3,7 @@
 //!
 //! Everything here holds `changes` ([`Changes`](super::changes::Changes)).
 
+use super::changes::LOW;
 use super::revoke::{Collected, LIMIT, Revoked};
 use super::{AddressSpace, Attributes, Backing, Map, NOTHING, pages_of, whole_pages};
 use crate::arch::paging::{NoFrames, Parts, Steps};
@@ -42,17 +43,14 @@ impl AddressSpace {
         }
         let mut changes = self.changes();
         let start = match placement {
-            Placement::Anywhere { hint } => {
-                let hint = hint.align_down(align);
-                if !hint.is_null()
-                    && changes.regions.is_allowed(hint, length)
-                    && changes.regions.is_free(hint, length)
-                {
-                    hint
-                } else {
-                    changes.room(length, align)?
-                }
-            }
+            Placement::Anywhere { hint } => match changes.hinted(hint, length, align) {
+                Some(start) => start,
+                None => changes.room(length, align)?,
+            },
+            Placement::Low { hint } => match changes.hinted(hint, length, align) {
+                Some(start) if start + length <= LOW.end => start,
+                _ => changes.low_room(length, align)?,
+            },
             Placement::NoReplace(start) | Placement::Fixed(start) => {
                 if !start.is_aligned(align) {
                     return Err(MapError::Invalid);
