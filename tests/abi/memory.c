@@ -161,6 +161,19 @@ CASE(a_mapping_grows_and_shrinks)
 	munmap(b, PAGE);
 }
 
+CASE(what_has_several_rights_can_become_shorter)
+{
+	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+
+	a[0] = a[PAGE] = 'm';
+	CHECK(mprotect(a, PAGE, PROT_READ) == 0);
+	CHECK(mremap(a, 4 * PAGE, 4 * PAGE, 0) == a);
+	CHECK(mremap(a, 4 * PAGE, 2 * PAGE, MREMAP_MAYMOVE) == a && a[0] == 'm' && a[PAGE] == 'm');
+	CHECK(touch(a + PAGE, 1) == 0 && touch(a + 2 * PAGE, 0) == SIGSEGV);
+	FAILS(EFAULT, mremap(a, 2 * PAGE, 3 * PAGE, MREMAP_MAYMOVE));
+	munmap(a, 2 * PAGE);
+}
+
 /* Maps memory below 2 GiB. */
 static char *map_low(void *hint, size_t size)
 {

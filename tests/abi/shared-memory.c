@@ -90,6 +90,7 @@ CASE(shared_memory_can_be_moved_and_mapped_twice)
 	CHECK(b != MAP_FAILED && b[PAGE] == 'p' && b[2 * PAGE] == 'c');
 	a = mremap(b, 0, 8 * PAGE, MREMAP_MAYMOVE);
 	CHECK(a != MAP_FAILED && a != b);
+	FAILS(ENOMEM, mremap(b, 0, 8 * PAGE, 0));
 	b[2 * PAGE] = 'm';
 	CHECK(a[2 * PAGE] == 'm');
 	CHECK(munmap(b, PAGE) == 0 && mprotect(b + PAGE, PAGE, PROT_READ) == 0 && b[PAGE] == 'p');
@@ -103,6 +104,7 @@ CASE(private_memory_cannot_be_mapped_twice)
 	char *private = map(2 * PAGE, MAP_PRIVATE);
 
 	FAILS(EINVAL, mremap(private, 0, PAGE, MREMAP_MAYMOVE));
+	FAILS(EINVAL, mremap(private, 0, PAGE, 0));
 	CHECK(munmap(private, 2 * PAGE) == 0);
 }
 

@@ -308,10 +308,8 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
         (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
     // An old length of 0 asks for a second mapping of shared memory.
     if old == 0 {
-        return match may_move {
-            true => Ok(space()?.map_again(address, new, fixed.then_some(to))?.get()),
-            false => Err(Errno::EINVAL),
-        };
+        let fixed = fixed.then_some(to);
+        return Ok(space()?.map_again(address, new, may_move, fixed)?.get());
     }
     Ok(space()?.remap(address, old, new, may_move, fixed.then_some(to))?.get())
 }

@@ -321,11 +321,13 @@ impl AddressSpace {
     }
 
     /// Maps the shared memory at `start` a second time (mremap with an old length of 0).
-    /// [`MapError::Invalid`] if it is private, [`MapError::Fault`] if it is of a link.
+    /// [`MapError::Invalid`] if it is private, [`MapError::Fault`] if it is of a link,
+    /// [`MapError::NoMemory`] if it may not be elsewhere.
     pub fn map_again(
         &self,
         start: UserAddr,
         length: u64,
+        may_move: bool,
         fixed: Option<UserAddr>,
     ) -> Result<UserAddr, MapError> {
         let region = self.layout.lock().regions.find(start).ok_or(MapError::Fault)?;
@@ -334,6 +336,9 @@ impl AddressSpace {
         let backing = backing.filter(|backing| backing.shared).ok_or(MapError::Invalid)?;
         if backing.object.is_link() {
             return Err(MapError::Fault);
+        }
+        if !may_move {
+            return Err(MapError::NoMemory);
         }
         let placement = match fixed {
             Some(target) => Placement::Fixed(target),
@@ -383,8 +388,17 @@ impl AddressSpace {
             return Err(MapError::NoMemory);
         }
         let mut changes = self.changes();
-        let region = changes.regions.find(old.start);
-        let region = region.filter(|region| region.end >= old.end).ok_or(MapError::Fault)?;
+        let region = changes.regions.find(old.start).ok_or(MapError::Fault)?;
+        // What only becomes shorter may consist of several regions.
+        if new_length <= old_length && fixed.is_none() {
+            if new_length < old_length {
+                changes.unmap(old.start + new_length..old.end)?;
+            }
+            return Ok(start);
+        }
+        if region.end < old.end {
+            return Err(MapError::Fault);
+        }
         let is_limited =
             |backing: &Backing| backing.object.limit() != u64::MAX || backing.object.is_linuxs();
         if let Some(backing) = region.attributes.backing.as_ref().filter(|it| is_limited(it))
@@ -415,9 +429,6 @@ impl AddressSpace {
             changes.begin([kept.clone(), new.clone()]);
             changes.clear(new)?;
             return changes.move_region(kept, &region, target, new_length);
-        }
-        if new_length <= old_length {
-            return Ok(start);
         }
         let more = new_length - old_length;
         let attributes = region.attributes.from(old.end - region.start);
