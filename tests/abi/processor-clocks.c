@@ -440,6 +440,25 @@ CASE(clocks_of_nobody_are_refused)
 	FAILS(EINVAL, timer_create((~(clockid_t)1 << 3) | 6, NULL, &timer));
 }
 
+CASE(the_clock_of_a_child_that_has_ended_shows_its_time)
+{
+	struct timespec time;
+	siginfo_t info;
+	clockid_t clock;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		while (shown(CLOCK_PROCESS_CPUTIME_ID) < 300 * MS)
+			;
+		_exit(0);
+	}
+	CHECK(waitid(P_PID, pid, &info, WEXITED | WNOWAIT) == 0);
+	CHECK(clock_getcpuclockid(pid, &clock) == 0 && shown(clock) >= 290 * MS);
+	CHECK(shown(clock) < 10000 * MS);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	FAILS(EINVAL, clock_gettime(clock, &time));
+}
+
 /* A child has none of its parent's timers. */
 CASE(a_timer_without_a_handler_ends_a_process)
 {

@@ -57,7 +57,16 @@ struct Children {
     /// Of all that were waited for, with their children.
     waited_for: Usage,
     /// Of those that are about to end or have ended, by their ids.
-    ended: BTreeMap<Pid, Usage>,
+    ended: BTreeMap<Pid, Ended>,
+}
+
+/// What is known of a child that has ended.
+#[derive(Clone, Copy)]
+struct Ended {
+    /// What it used, and its children that it had waited for.
+    used: Usage,
+    /// What its processor clock shows.
+    time: Nanos,
 }
 
 impl Default for Account {
@@ -88,9 +97,9 @@ impl Account {
         self.children.lock().waited_for
     }
 
-    /// Tells the parent, if that is in the realm, what its child `pid` used that is about to end.
-    /// Thread context; may sleep.
-    pub fn tell_parent(&self, pid: Pid, used: Usage) {
+    /// Tells the parent, if that is in the realm, what its child `pid` used that is about to end,
+    /// with its children, and what its processor clock shows. Thread context; may sleep.
+    pub fn tell_parent(&self, pid: Pid, used: Usage, time: Nanos) {
         let Some(parent) = self.parent.upgrade() else { return };
         if !heap::has_reserve() {
             return;
@@ -99,12 +108,17 @@ impl Account {
         if children.ended.len() == MOST {
             children.ended.pop_first();
         }
-        children.ended.insert(pid, used);
+        children.ended.insert(pid, Ended { used, time });
     }
 
     /// What child `pid` used that has ended, unless it is not known.
     pub fn of_ended(&self, pid: Pid) -> Option<Usage> {
-        self.children.lock().ended.get(&pid).copied()
+        self.children.lock().ended.get(&pid).map(|ended| ended.used)
+    }
+
+    /// What the processor clock of child `pid` shows that has ended, unless that is not known.
+    pub fn clock_of_ended(&self, pid: Pid) -> Option<Nanos> {
+        self.children.lock().ended.get(&pid).map(|ended| ended.time)
     }
 
     /// Child `pid`, which has ended, was waited for; it had used `used`.

@@ -154,7 +154,8 @@ fn end_shadow(user: &UserThread) {
     let end = *process.end.lock();
     let first = !process.told.swap(true, Ordering::Relaxed);
     if first {
-        process.account().tell_parent(process.pid, process.used_with_children());
+        let (used, time) = (process.used_with_children(), process.used().time);
+        process.account().tell_parent(process.pid, used, time);
     }
     if first && matches!(end, Some(End::Status(_) | End::Signal(_) | End::Starved)) {
         mappings::write_back_all(&process.space);

@@ -28,20 +28,9 @@ impl Meter {
     /// complement of an id and three bits that say what of it (clock_getcpuclockid(3)). Thread
     /// context; may sleep.
     pub fn of_clock(clock: u32) -> Result<Self, Errno> {
-        /// The clock is a thread's; the bits that say which time; no such time.
-        const OF_THREAD: u32 = 4;
-        const WHICH: u32 = 3;
-        const NONE: u32 = 3;
         let current = task::current();
         let own = &current.user().ok_or(Errno::EINVAL)?.process;
-        let (id, of_thread) = match clock {
-            linux::CLOCK_PROCESS_CPUTIME_ID => (0, false),
-            linux::CLOCK_THREAD_CPUTIME_ID => (0, true),
-            _ if (clock as i32) < 0 && clock & WHICH != NONE => {
-                (!((clock as i32 >> 3) as u32), clock & OF_THREAD != 0)
-            }
-            _ => return Err(Errno::EINVAL),
-        };
+        let (id, of_thread) = parts(clock).ok_or(Errno::EINVAL)?;
         let find = |id| Tid::new(id).and_then(|tid| threads::find(own, tid));
         match (id, of_thread) {
             (0, true) => Ok(Self::Thread(current.arc())),
@@ -58,6 +47,14 @@ impl Meter {
         }
     }
 
+    /// What the clock shows, if it is that of a child of the calling process that has ended and was
+    /// not waited for. Thread context; may sleep.
+    pub fn of_ended(clock: u32) -> Option<Nanos> {
+        let (id, of_thread) = parts(clock)?;
+        let pid = Pid::new(id).filter(|_| !of_thread)?;
+        task::current().user()?.process.account().clock_of_ended(pid)
+    }
+
     /// What it shows. Thread context; may sleep.
     pub fn read(&self) -> Option<Nanos> {
         match self {
@@ -65,5 +62,21 @@ impl Meter {
             Self::Process(process) => Some(process.used().time),
             Self::Elsewhere => None,
         }
+    }
+}
+
+/// The id in the number of a clock, 0 for the caller's, and whether it is a thread's.
+fn parts(clock: u32) -> Option<(u32, bool)> {
+    /// The clock is a thread's; the bits that say which time; no such time.
+    const OF_THREAD: u32 = 4;
+    const WHICH: u32 = 3;
+    const NONE: u32 = 3;
+    match clock {
+        linux::CLOCK_PROCESS_CPUTIME_ID => Some((0, false)),
+        linux::CLOCK_THREAD_CPUTIME_ID => Some((0, true)),
+        _ if (clock as i32) < 0 && clock & WHICH != NONE => {
+            Some((!((clock as i32 >> 3) as u32), clock & OF_THREAD != 0))
+        }
+        _ => None,
     }
 }
