@@ -34,7 +34,7 @@ use crtos_sched::{AtomicCpu, CpuSet, Level, clock::Ticks};
 pub enum WakeReason {
     /// Somebody called [`Thread::wake`] since the last return of `block`.
     Woken,
-    /// Somebody called [`Thread::hand_over`].
+    /// Somebody called [`Thread::hand_over_quietly`].
     Handed,
     /// The deadline passed.
     Timeout,

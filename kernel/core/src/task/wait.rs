@@ -46,8 +46,8 @@ impl WaitQueue {
     /// Sleeps until `condition` gives something, and returns that. Fails when the deadline passed
     /// or `interrupted` said true. Both are called again after each wake, in the context of the
     /// caller with no lock held, and must not wait in another queue. At first, and after a wake,
-    /// `condition` is called while the caller is in no queue, so that it may wake others there. With
-    /// a deadline of 0 it is called once.
+    /// `condition` is called while the caller is in no queue, so that it may wake others there.
+    /// With a deadline of 0 it is called once.
     pub fn wait_until<R>(
         &self,
         deadline: Option<Nanos>,

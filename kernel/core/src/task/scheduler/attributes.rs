@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a thread is scheduled, and where: asked and changed from outside.
 
-use crtos_sched::{CpuSet, Level, clock::Ticks, deadline::Server};
+use crtos_sched::{CpuSet, Level, deadline::Server};
 
 use super::{Progress, hold_of};
 use crate::task::{Policy, Scheduling, Thread};

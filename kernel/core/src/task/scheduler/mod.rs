@@ -242,7 +242,7 @@ pub(super) fn wake(thread: &Thread, reason: WakeReason) {
     held.release();
 }
 
-/// Takes back a [`Thread::hand_over`] that no [`block`] of the calling thread has returned.
+/// Takes back a [`Thread::hand_over_quietly`] that no [`block`] of the calling thread has returned.
 pub fn forget_handed() {
     hold_own().of(&current()).handed.set(false);
 }

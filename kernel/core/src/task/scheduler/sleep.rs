@@ -37,9 +37,9 @@ pub(super) fn leave_cpu<R>(
     result
 }
 
-/// Sleeps until [`Thread::wake`], [`Thread::hand_over`] or `deadline` (kernel time). Returns at
-/// once if one of the first two came since the last return. Callers check their condition in a
-/// loop: a wake may be meant for something else. What is handed over is not.
+/// Sleeps until [`Thread::wake`], [`Thread::hand_over_quietly`] or `deadline` (kernel time).
+/// Returns at once if one of the first two came since the last return. Callers check their
+/// condition in a loop: a wake may be meant for something else. What is handed over is not.
 pub fn block(deadline: Option<Nanos>) -> WakeReason {
     leave_cpu(
         |state, me| {
