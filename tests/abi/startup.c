@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #define OWN_MAIN
@@ -85,6 +86,35 @@ CASE(proc_shows_the_process)
 	CHECK(read(fd, line, sizeof(line) - 1) > 0);
 	SAY("comm: %.*s", (int)strcspn(line, "\n"), line);
 	close(fd);
+}
+
+/* Programs look for themselves so: by their own link in /proc, and by that of their number. */
+CASE(links_of_proc_lead_to_the_executable)
+{
+	char own[4096] = "", link[64], path[4096];
+	const char *links[] = { "/proc/self/exe", link };
+	struct stat file, found;
+
+	sprintf(link, "/proc/%d/exe", getpid());
+	CHECK(readlink("/proc/self/exe", own, sizeof(own) - 1) > 0 && stat(own, &file) == 0);
+	for (int i = 0; i < 2; i++) {
+		int fd;
+
+		PART("%s", links[i]);
+		memset(path, 0, sizeof(path));
+		CHECK(readlinkat(AT_FDCWD, links[i], path, sizeof(path) - 1) > 0);
+		CHECK(strcmp(path, own) == 0);
+		CHECK(stat(links[i], &found) == 0 && found.st_ino == file.st_ino);
+		CHECK(found.st_size == file.st_size && found.st_dev == file.st_dev);
+		fd = open(links[i], O_RDONLY);
+		CHECK(fd >= 0 && fstat(fd, &found) == 0 && found.st_ino == file.st_ino);
+		CHECK(found.st_dev == file.st_dev && close(fd) == 0);
+		CHECK(syscall(SYS_open, links[i], O_RDONLY) == fd && close(fd) == 0);
+		CHECK(access(links[i], X_OK) == 0);
+		FAILS(ELOOP, open(links[i], O_RDONLY | O_NOFOLLOW));
+	}
+	sprintf(link, "/proc/%d/exec", getpid());
+	FAILS(ENOENT, open(link, O_RDONLY));
 }
 
 CASE(nothing_else_is_open)

@@ -8,7 +8,10 @@ use crtos_abi::UserAddr;
 use crate::{
     decimal::Decimal,
     program::Memory,
-    sys::file::{self, Path},
+    sys::{
+        file::{self, Path},
+        process,
+    },
 };
 
 const FOLDER: &[u8] = b"/proc/self/fd/";
@@ -47,9 +50,18 @@ pub fn path_of(fd: i32, room: &mut [u8]) -> &[u8] {
     room.get(..length).unwrap_or_default()
 }
 
-/// Tells whether the name at `path` is `/proc/self/exe`.
+/// Tells whether the name at `path` is `/proc/self/exe`, or `/proc/PID/exe` of this process.
 pub fn is_own_executable(path: UserAddr) -> bool {
-    const NAME: &[u8] = b"/proc/self/exe\0";
-    let mut name = [0; NAME.len()];
-    path.read(&mut name).is_ok() && name == NAME
+    let Some(name) = behind(path, b"/proc/") else { return false };
+    let own = || Decimal::new(process::pid().get());
+    let rest = behind(name, b"self").or_else(|| behind(name, own().digits()));
+    rest.is_some_and(|rest| behind(rest, b"/exe\0").is_some())
+}
+
+/// Returns what is behind `text`, of at most [`MOST_DIGITS`], if that is at `at`.
+fn behind(at: UserAddr, text: &[u8]) -> Option<UserAddr> {
+    let mut room = [0; MOST_DIGITS];
+    let there = room.get_mut(..text.len())?;
+    at.read(there).ok()?;
+    (there == text).then(|| at.wrapping_add(text.len() as u64))
 }

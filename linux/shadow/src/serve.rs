@@ -191,19 +191,30 @@ unsafe fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Res
         }
         // SAFETY: the arguments are the program's.
         linux::__NR_getdents64 => unsafe { listing::getdents64(args) },
-        linux::__NR_readlink if links::is_own_executable(UserAddr::new(args[0])) => {
-            let mut args = *args;
-            let link = Link::to(own::executable());
-            args[0] = link.argument();
-            make(&args)
-        }
-        linux::__NR_readlinkat if links::is_own_executable(UserAddr::new(args[1])) => {
-            let mut args = *args;
-            let link = Link::to(own::executable());
-            args[1] = link.argument();
-            make(&args)
-        }
-        _ => make(args),
+        // By that name Linux has the shadow.
+        number => match path_argument(number) {
+            Some(at) if links::is_own_executable(UserAddr::new(args[at])) => {
+                let mut args = *args;
+                let link = Link::to(own::executable());
+                args[at] = link.argument();
+                make(&args)
+            }
+            _ => make(args),
+        },
+    }
+}
+
+/// Which argument of a call is a path that may lead to the program's executable.
+fn path_argument(number: u32) -> Option<usize> {
+    match number {
+        linux::__NR_readlink | linux::__NR_open | linux::__NR_stat | linux::__NR_access => Some(0),
+        linux::__NR_readlinkat
+        | linux::__NR_openat
+        | linux::__NR_newfstatat
+        | linux::__NR_statx
+        | linux::__NR_faccessat
+        | linux::__NR_faccessat2 => Some(1),
+        _ => None,
     }
 }
 
