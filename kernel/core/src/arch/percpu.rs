@@ -448,7 +448,7 @@ pub fn interrupt_window() {
 const LONG: u32 = 500;
 
 /// The same where nothing follows but the switch to another thread.
-const LONG_BEFORE_SWITCH: u32 = 800;
+const LONG_BEFORE_SWITCH: u32 = 700;
 
 /// Opens an [`interrupt_window`] if what goes on has taken long. An interrupt that came in such a
 /// moment is not interrupted in turn, nor is a CPU that has no thread yet. Interrupts are off
