@@ -31,5 +31,5 @@ pub fn take_later<T>(
     if nonblocking {
         return Err(Errno::EAGAIN);
     }
-    queue.wait_until(None, |_| signal::is_interrupted(), take).map_err(|_| Errno::RESTART)
+    self::take(queue, false, take)
 }
