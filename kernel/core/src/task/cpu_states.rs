@@ -48,6 +48,11 @@ impl CpuState {
         self.running.store(urgency.get(), Ordering::Relaxed);
     }
 
+    /// Whether something waits on the CPU, as it has told.
+    pub fn has_surplus(&self) -> bool {
+        self.surplus.load(Ordering::Relaxed) != Urgency::IDLE.get()
+    }
+
     /// What waits on the CPU. A full fence if it is more than before.
     pub fn set_surplus(&self, surplus: Urgency, waiting: u32) {
         self.waiting.store(waiting, Ordering::Relaxed);

@@ -37,10 +37,8 @@ impl State {
 
     /// Tells the others what waits here.
     #[inline(always)]
-    pub(super) fn publish_surplus(&mut self) {
-        let waits = self.movable != [0; 2];
-        if waits || self.shows_surplus {
-            self.shows_surplus = waits;
+    pub(super) fn publish_surplus(&self) {
+        if self.movable != [0; 2] || self.state.has_surplus() {
             self.show_surplus();
         }
     }

@@ -37,8 +37,6 @@ pub(in crate::task) struct State {
     pub(in crate::task) first: Option<&'static Thread>,
     /// Ready threads that may run elsewhere: ordinary and real-time ones.
     pub(in crate::task) movable: [u32; 2],
-    /// The others were told of some of these.
-    pub(in crate::task) shows_surplus: bool,
     /// Threads' deadlines, then timers.
     pub(in crate::task) timers: TimerQueue,
     pub(in crate::task) current: &'static Thread,

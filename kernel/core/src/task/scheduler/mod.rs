@@ -195,7 +195,6 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
         deadlines: TimerQueue::new(MAX_THREADS),
         first: None,
         movable: [0; 2],
-        shows_surplus: false,
         timers: TimerQueue::new(MAX_THREADS + MAX_TIMERS),
         current: idle,
         idle,

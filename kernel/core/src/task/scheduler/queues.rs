@@ -85,7 +85,6 @@ impl State {
     }
 
     /// How urgent the first thread in the queues is.
-    #[inline(always)]
     pub(in crate::task) fn first_urgency(&self) -> Urgency {
         match self.deadlines.next() {
             Some(deadline) => Urgency::of_deadline(deadline),
