@@ -21,6 +21,7 @@ use crtos_results::Order;
 use crtos_results::catalogue::{Figure, How, LOADS, NO_LOAD};
 use crtos_results::order::named;
 
+use super::listing::Listing;
 use super::machine::Measuring;
 use super::observer::{self, HYPERVISOR, Kernel, Trace};
 use super::system::{CPU, Target};
@@ -44,8 +45,9 @@ const SERVING: [&str; 2] = ["crtos_realm_doorbell", "crtos_remote"];
 /// The number of the CPU that takes the samples.
 const OWN: u8 = 0;
 
-/// Measures a figure, a wake-up under `load`, and prints where its instructions went.
-pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8> {
+/// Measures a figure, a wake-up under `load`, and prints where its instructions went. With `listing`
+/// it prints each instruction of the median.
+pub fn calls(target: Target, name: &str, load: &str, samples: u64, listing: bool) -> Result<u8> {
     let figure = Figure::named(name)
         .filter(|figure| {
             let observed = [PROGRAM, observer::DEVICES];
@@ -97,7 +99,11 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     let device = matches!(figure.how, How::Program(program) if program == observer::DEVICES);
     let device = device.then(|| device_entries(&kernel));
     let samples = Samples { names, blocks: trace.words()?, start, device };
-    samples.report(&format!("{name}, {target}, load {load}"))
+    samples.report(&format!("{name}, {target}, load {load}"))?;
+    if listing {
+        samples.list()?;
+    }
+    Ok(0)
 }
 
 /// Where interrupts of devices enter the kernel.
@@ -220,16 +226,20 @@ struct Call<'a> {
     has_interrupted: bool,
     /// The CPUs that served it.
     serving: BTreeSet<u8>,
+    /// Where its blocks are among all.
+    blocks: Range<usize>,
 }
 
 impl<'a> Call<'a> {
-    fn begin(number: usize) -> Self {
+    /// That it begins with the block `first` of all.
+    fn begin(number: usize, first: usize) -> Self {
         Self {
             number,
             functions: Functions::new(),
             before: Functions::new(),
             has_interrupted: false,
             serving: [OWN].into(),
+            blocks: first..first,
         }
     }
 
@@ -310,13 +320,14 @@ impl Samples {
         let start = self.start();
         let mut calls = Vec::new();
         let mut call: Option<Call<'_>> = None;
-        for block in self.blocks.iter().map(|word| Block::new(*word)) {
+        for (place, block) in self.blocks.iter().map(|word| Block::new(*word)).enumerate() {
             match &mut call {
                 _ if block.count == MARK && start.contains(&block.address) => {
-                    call = Some(Call::begin(calls.len()));
+                    call = Some(Call::begin(calls.len(), place + 1));
                 }
                 _ if block.count == MARK => calls.extend(call.take()),
                 Some(call) => {
+                    call.blocks.end = place + 1;
                     let name = self.names.of(block.cpu, block.address);
                     if SERVING.contains(&name) {
                         call.serving.insert(block.cpu);
@@ -340,7 +351,7 @@ impl Samples {
         calls
     }
 
-    fn report(&self, what: &str) -> Result<u8> {
+    fn report(&self, what: &str) -> Result<()> {
         let mut calls = self.calls();
         if calls.is_empty() {
             bail!("the observer has seen no samples");
@@ -384,7 +395,36 @@ impl Samples {
             println!("more than that by function");
             show(call.more_than(&median));
         }
-        Ok(0)
+        Ok(())
+    }
+
+    /// Prints the instructions of the realm's CPU in the median, from the device's interrupt on if
+    /// there is one. What is not the kernel's is a line for each block.
+    fn list(&self) -> Result<()> {
+        let kernel = Listing::of(&paths::stage().join("usr/lib/crtos/kernel.elf"), ADDRESS)?;
+        let mut calls = self.calls();
+        calls.sort_by_key(Call::path);
+        let Some(median) = calls.get(calls.len() / 2) else { return Ok(()) };
+        println!("\nthe instructions of the realm's CPU in the median (sample {})", median.number);
+        let blocks = self.blocks[median.blocks.clone()].iter().map(|word| Block::new(*word));
+        let own = blocks.filter(|block| block.cpu == OWN);
+        let is_before = |block: &Block| {
+            self.device.as_ref().is_some_and(|device| !device.contains(&block.address))
+        };
+        let (mut all, mut last) = (0, "");
+        for block in own.skip_while(is_before) {
+            let name = self.names.of(OWN, block.address);
+            if name != last {
+                println!("{all:>6} {name}");
+                last = name;
+            }
+            for (address, what) in kernel.from(block.address, block.count) {
+                println!("           {address:x}  {what}");
+            }
+            all += block.count;
+        }
+        println!("{all:>6}");
+        Ok(())
     }
 }
 

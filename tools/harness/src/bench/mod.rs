@@ -21,6 +21,7 @@
 
 mod calls;
 mod gate;
+mod listing;
 mod machine;
 mod neighbours;
 mod observer;
@@ -141,6 +142,9 @@ enum Action {
         /// How many calls.
         #[arg(long, default_value_t = 10_000)]
         calls: u64,
+        /// Print each instruction of the median as well.
+        #[arg(long)]
+        listing: bool,
     },
     /// pi_stress and cyclictest on two CPUs of the realm at once, with hackbench in the realm and
     /// stress-ng in Linux.
@@ -179,8 +183,8 @@ pub fn bench(options: &Options) -> Result<u8> {
     match &options.action {
         Some(Action::Gate { update }) => return gate(*update),
         Some(Action::Sections { only, cpus }) => return sections::sections(only, *cpus),
-        Some(Action::Calls { system, figure, load, calls: samples }) => {
-            return calls::calls(*system, figure, load, *samples);
+        Some(Action::Calls { system, figure, load, calls: samples, listing }) => {
+            return calls::calls(*system, figure, load, *samples, *listing);
         }
         Some(Action::Soak { seconds, latencies, kernel }) => {
             return soak::soak(Duration::from_secs(*seconds), *latencies, *kernel);
