@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * execve of scripts: how their first line is read, what the interpreter is given, and what it
- * inherits.
+ * execve and execveat of programs and scripts: how the first line of a script is read, what the
+ * interpreter is given, and what it inherits; files that are found by a descriptor.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/auxv.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -25,16 +27,19 @@ static char self[200];
 /* Is the interpreter of a script: tells what it was given. Returns the exit status. */
 static int interpret(int count, char **arguments)
 {
+	const char *path = (char *)getauxval(AT_EXECFN);
 	char name[17] = "", link[200] = "", text[2000];
 	int length = 0;
 
-	prctl(PR_GET_NAME, name);
+	/* Linux names what is found by a descriptor alone after that, since 6.14 after itself. */
+	if (strncmp(path, "/dev/fd/", 8) || strchr(path + 8, '/'))
+		prctl(PR_GET_NAME, name);
 	if (readlink("/proc/self/exe", link, sizeof(link) - 1) < 0)
 		return 1;
 	for (int i = 1; i < count; i++)
 		length += snprintf(text + length, sizeof(text) - length, "[%.30s]", arguments[i]);
 	length += snprintf(text + length, sizeof(text) - length, " %d %s %s %s", count,
-			   (char *)getauxval(AT_EXECFN), name, strcmp(link, self) ? link : "self");
+			   path, name, strcmp(link, self) ? link : "self");
 	if (fcntl(CLOSED, F_GETFD) != -1)
 		return 2;
 	return write(PIPE, text, length) != length;
@@ -63,8 +68,8 @@ static const char *script(const char *name, const char *line)
 	return name;
 }
 
-/* Executes a file and prints what its interpreter says, or why there is none. */
-static void run(const char *what, const char *path, char **arguments)
+/* Executes a file by execveat, and prints what it or its interpreter says, or why there is none. */
+static void run_at(const char *what, int directory, const char *path, char **arguments, int flags)
 {
 	char text[2000];
 	int ends[2], status, length = 0, got;
@@ -76,8 +81,12 @@ static void run(const char *what, const char *path, char **arguments)
 		dup2(ends[1], PIPE);
 		dup2(ends[1], CLOSED);
 		fcntl(CLOSED, F_SETFD, FD_CLOEXEC);
-		syscall(SYS_close_range, 3, PIPE - 1, 0);
-		execve(path, arguments, environ);
+		if (directory == AT_FDCWD)
+			syscall(SYS_close_range, 3, PIPE - 1, 0);
+		if (directory == AT_FDCWD && flags == 0)
+			execve(path, arguments, environ);
+		else
+			syscall(SYS_execveat, directory, path, arguments, environ, flags);
 		_exit(errno);
 	}
 	close(ends[1]);
@@ -87,6 +96,11 @@ static void run(const char *what, const char *path, char **arguments)
 	text[length] = 0;
 	waitpid(child, &status, 0);
 	SAY("%s: %s, %s", what, text, WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "killed");
+}
+
+static void run(const char *what, const char *path, char **arguments)
+{
+	run_at(what, AT_FDCWD, path, arguments, 0);
 }
 
 #define RUN(line, ...) run(line, script("s", line), (char *[]){ __VA_ARGS__, NULL })
@@ -300,6 +314,107 @@ CASE(a_descriptor_goes_through_two_programs)
 	CHECK(waitpid(child, &status, 0) == child && status == 0 &&
 	      read(ends[0], text, sizeof(text) - 1) > 0);
 	SAY("%s", text);
+}
+
+#define AT(what, directory, path, flags) \
+	run_at(what, directory, path, (char *[]){ "name", "one", NULL }, flags)
+
+CASE(execveat_finds_a_program_below_a_directory)
+{
+	int here = open(".", O_PATH | O_DIRECTORY), file = open("/etc/passwd", O_RDONLY);
+
+	unlink("x");
+	unlink("t");
+	CHECK(here >= 0 && file >= 0 && symlink(self, "x") == 0 && symlink("absent", "t") == 0);
+	AT("a link", here, "x", 0);
+	AT("a link, where none is followed", here, "x", AT_SYMLINK_NOFOLLOW);
+	AT("a link to nothing", here, "t", 0);
+	AT("the same, where none is followed", here, "t", AT_SYMLINK_NOFOLLOW);
+	AT("by its path", here, self, 0);
+	AT("by its path and no descriptor", -1, self, 0);
+	AT("by its path, where no link is followed", -1, self, AT_SYMLINK_NOFOLLOW);
+	AT("from the working directory", AT_FDCWD, "x", AT_SYMLINK_NOFOLLOW);
+	AT("nothing", here, "absent", 0);
+	AT("no descriptor", -1, "x", 0);
+	AT("a closed descriptor", 77, "x", 0);
+	AT("in no directory", file, "x", 0);
+	AT("unknown flags", here, "x", 1);
+	AT("unknown flags, and no name", here, "", 1);
+	script("s", "#!% argument\n");
+	AT("a script", here, "s", 0);
+	fcntl(here, F_SETFD, FD_CLOEXEC);
+	AT("a script below what is closed", here, "s", 0);
+	AT("a program below what is closed", here, "x", 0);
+}
+
+CASE(execveat_takes_the_file_of_a_descriptor)
+{
+	int program = open(self, O_PATH), readable = open(self, O_RDONLY | O_CLOEXEC);
+	int here = open(".", O_RDONLY), local = eventfd(0, 0), data = open("/etc/passwd", O_RDONLY);
+
+	CHECK(program >= 0 && readable >= 0 && here >= 0 && local >= 0 && data >= 0);
+	AT("by a path alone", program, "", AT_EMPTY_PATH);
+	AT("by a path alone, where no link is followed", program, "",
+	   AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
+	AT("readable, and closed", readable, "", AT_EMPTY_PATH);
+	AT("no name", program, "", 0);
+	AT("a directory", here, "", AT_EMPTY_PATH);
+	AT("the working directory", AT_FDCWD, "", AT_EMPTY_PATH);
+	AT("no program", data, "", AT_EMPTY_PATH);
+	AT("no file", local, "", AT_EMPTY_PATH);
+	AT("below no file", local, "x", AT_EMPTY_PATH);
+	AT("no descriptor", -1, "", AT_EMPTY_PATH);
+	AT("a closed descriptor", 77, "", AT_EMPTY_PATH);
+	script("s", "#!% argument\n");
+	int open_script = open("s", O_RDONLY), closed_script = open("s", O_RDONLY | O_CLOEXEC);
+
+	AT("a script", open_script, "", AT_EMPTY_PATH);
+	AT("a script that is closed", closed_script, "", AT_EMPTY_PATH);
+	CHECK(unlink("s") == 0);
+	AT("a script that is not there any more", open_script, "", AT_EMPTY_PATH);
+}
+
+CASE(execveat_takes_a_name_as_others_do)
+{
+	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *end = page + 4096, *arguments[] = { "name", NULL };
+	size_t length = strlen(self) + 1;
+
+	CHECK(page != MAP_FAILED && munmap(end, 4096) == 0);
+	FAILS(EFAULT, syscall(SYS_execveat, AT_FDCWD, NULL, arguments, environ, 0));
+	FAILS(EFAULT, syscall(SYS_execveat, AT_FDCWD, end, arguments, environ, 0));
+	memset(page, 'a', 4096);
+	FAILS(EFAULT, syscall(SYS_execveat, AT_FDCWD, end - 10, arguments, environ, 0));
+	FAILS(ENAMETOOLONG, syscall(SYS_execveat, AT_FDCWD, page, arguments, environ, 0));
+	page[4095] = 0;
+	FAILS(ENAMETOOLONG, syscall(SYS_execveat, AT_FDCWD, page + 1, arguments, environ, 0));
+	memcpy(end - length, self, length);
+	run_at("at the end of memory", AT_FDCWD, end - length, arguments, 0);
+	run_at("at the end of memory", 0, end - length, arguments, AT_SYMLINK_NOFOLLOW);
+}
+
+CASE(fexecve_executes_a_file_without_a_name)
+{
+	int memory = memfd_create("program", MFD_CLOEXEC), file = open(self, O_RDONLY), got;
+	static char bytes[1 << 16];
+
+	CHECK(memory >= 0 && file >= 0);
+	while ((got = read(file, bytes, sizeof(bytes))) > 0)
+		CHECK(write(memory, bytes, got) == got);
+	int ends[2], status;
+
+	CHECK(pipe(ends) == 0);
+	pid_t child = fork();
+
+	if (child == 0) {
+		dup2(ends[1], PIPE);
+		fexecve(memory, (char *[]){ "name", "one", NULL }, environ);
+		_exit(99);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK((got = read(ends[0], bytes, 20)) > 0);
+	bytes[got] = 0;
+	SAY("%s", bytes);
 }
 
 int main(int count, char **arguments)

@@ -50,6 +50,7 @@ impl Errno {
         ELOOP,
         EMFILE,
         EMSGSIZE,
+        ENAMETOOLONG,
         ENETDOWN,
         ENETUNREACH,
         ENOBUFS,

@@ -99,6 +99,8 @@ pub enum Operation<'a> {
         /// A program that the realm cannot load is not executed, and the result is
         /// [`raw::RESULT_IN_LINUX`].
         in_realm_only: bool,
+        /// The descriptor by which it is named (`/dev/fd/N`), as execveat(2) has it; below 2^31.
+        descriptor: Option<u32>,
     },
     /// Tell the scheduling of a shadow thread. Carried out by the module. Result:
     /// [`Scheduling::to_word`].
@@ -594,10 +596,11 @@ impl<'a> Operation<'a> {
             Self::ForwardSignals { signals } => (raw::OP_SIGNAL_FORWARD, pad([signals])),
             Self::BlockedSignals => (raw::OP_SIGNALS_BLOCKED, pad([])),
             Self::Fork { flags, pidfd } => (raw::OP_FORK, pad([flags, pidfd.get()])),
-            Self::Execute { path, arguments, environment, blocked, in_realm_only } => {
+            Self::Execute { path, arguments, environment, blocked, in_realm_only, descriptor } => {
                 let [path, arguments, environment] =
                     [path.get(), arguments.get(), environment.get()];
-                (raw::OP_EXEC, pad([path, arguments, environment, blocked, in_realm_only.into()]))
+                let (alone, named) = (in_realm_only.into(), named_by(descriptor));
+                (raw::OP_EXEC, [path, arguments, environment, blocked, alone, named])
             }
             Self::Scheduling { tid } => (raw::OP_SCHEDULING, pad([tid.map_or(0, Tid::get).into()])),
             Self::SetScheduling { tid, scheduling } => (
@@ -654,7 +657,7 @@ impl<'a> Operation<'a> {
             // First of all: this is the path that has to be short.
             return Ok(Self::SystemCall { number: encoded.nr, arguments: encoded.args });
         }
-        let &[first, second, third, fourth, fifth, _] = encoded.args;
+        let &[first, second, third, fourth, fifth, sixth] = encoded.args;
         Ok(match encoded.op {
             raw::OP_STARTUP => Self::Startup { to: UserAddr::new(first), room: second },
             raw::OP_EXIT => Self::Exit { status: half(first)? as i32 },
@@ -680,6 +683,7 @@ impl<'a> Operation<'a> {
                 environment: UserAddr::new(third),
                 blocked: fourth,
                 in_realm_only: flag(fifth)?,
+                descriptor: namer(sixth)?,
             },
             raw::OP_SCHEDULING => Self::Scheduling { tid: thread(first)? },
             raw::OP_SET_SCHEDULING => {
@@ -756,6 +760,20 @@ const fn pad<const N: usize>(first: [u64; N]) -> Room {
 /// A word that holds 32 bits.
 fn half(word: u64) -> Result<u32, DecodeError> {
     u32::try_from(word).map_err(|_| DecodeError::BadArgument)
+}
+
+/// The word of a descriptor, if there is one.
+fn named_by(descriptor: Option<u32>) -> u64 {
+    descriptor.map_or(0, |fd| u64::from(fd) + 1)
+}
+
+/// The opposite.
+fn namer(word: u64) -> Result<Option<u32>, DecodeError> {
+    let number = word.checked_sub(1).map(half).transpose()?;
+    match number {
+        Some(fd) if i32::try_from(fd).is_err() => Err(DecodeError::BadArgument),
+        number => Ok(number),
+    }
 }
 
 /// A word that holds a truth value.

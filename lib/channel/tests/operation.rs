@@ -70,11 +70,11 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             .prop_map(|(count, number)| MakeThreads { count, heritage: Heritage::new(number) }),
         (address(), any::<u64>()).prop_map(|(to, room)| Startup { to, room }),
         (any::<u64>(), address()).prop_map(|(flags, pidfd)| Fork { flags, pidfd }),
-        any::<([u64; 4], bool)>().prop_map(
-            |([path, arguments, environment, blocked], in_realm_only)| {
+        (any::<([u64; 4], bool)>(), proptest::option::of(0..1u32 << 31)).prop_map(
+            |(([path, arguments, environment, blocked], in_realm_only), descriptor)| {
                 let [path, arguments, environment] =
                     [path, arguments, environment].map(UserAddr::new);
-                Execute { path, arguments, environment, blocked, in_realm_only }
+                Execute { path, arguments, environment, blocked, in_realm_only, descriptor }
             }
         ),
         (any::<u32>(), scheduling())

@@ -13,6 +13,8 @@ pub enum Call {
     Vfork,
     /// `execve`
     Execve,
+    /// `execveat`
+    Execveat,
     /// `mmap`
     Mmap,
     /// `mprotect`

@@ -579,7 +579,13 @@ pub const TABLE: &[Row] = &[
     row(319, "memfd_create", Remote, POINTERS | NEW_FD, ""),
     row(320, "kexec_file_load", Unsupported, 0, ""),
     row(321, "bpf", Unsupported, 0, ""),
-    row(322, "execveat", Unsupported, 0, ""),
+    row(
+        322,
+        "execveat",
+        Dual(Execveat),
+        POINTERS,
+        "as execve; what is found by a descriptor alone is named after that, as before Linux 6.14",
+    ),
     row(323, "userfaultfd", Unsupported, 0, ""),
     row(
         324,

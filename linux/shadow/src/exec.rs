@@ -33,6 +33,8 @@ pub struct Request {
     pub arguments: UserAddr,
     /// The environment.
     pub environment: UserAddr,
+    /// The descriptor by which the path names the file (execveat(2)).
+    pub descriptor: Option<u32>,
 }
 
 /// The shadow's own executable.
@@ -50,7 +52,7 @@ pub fn exec(request: Request, blocked: u64, in_realm_only: bool) -> Errno {
 }
 
 fn try_exec(request: Request, blocked: u64, in_realm_only: bool) -> Result<Infallible, Errno> {
-    let Request { path, arguments, environment } = request;
+    let Request { path, arguments, environment, .. } = request;
     let mut scripts = Scripts::new();
     let Some(program) = find(request, &mut scripts)? else {
         if in_realm_only && file::may_execute(path) {
@@ -88,7 +90,7 @@ struct Program {
 /// Opens the executable that a request is for, or the one that interprets it if there are `scripts`
 /// in between. `None` if the realm cannot load it, or if Linux refuses it.
 fn find(request: Request, scripts: &mut Scripts) -> Result<Option<Program>, Errno> {
-    let Request { path, arguments, .. } = request;
+    let Request { path, arguments, descriptor, .. } = request;
     loop {
         let name = scripts.arguments().next().map_or(Path::from(path), Path::from);
         // What is no file must not keep it waiting.
@@ -106,6 +108,11 @@ fn find(request: Request, scripts: &mut Scripts) -> Result<Option<Program>, Errn
             return Ok(None);
         }
         if let Some(line) = script(executable.fd()) {
+            // The interpreter would not find it.
+            let is_closed = |fd| file::is_closed_on_exec(fd as i32);
+            if scripts.is_empty() && descriptor.is_some_and(is_closed) {
+                return Err(Errno::ENOENT);
+            }
             if scripts.add(line).is_err() {
                 return Ok(None);
             }

@@ -105,8 +105,8 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         }
         Operation::ForwardSignals { signals } => Ok(signals::forward_defaults(signals)),
         Operation::BlockedSignals => Ok(signals::blocked()),
-        Operation::Execute { path, arguments, environment, blocked, in_realm_only } => {
-            let request = exec::Request { path, arguments, environment };
+        Operation::Execute { path, arguments, environment, blocked, in_realm_only, descriptor } => {
+            let request = exec::Request { path, arguments, environment, descriptor };
             Err(exec::exec(request, blocked, in_realm_only))
         }
         Operation::SetScheduling { tid, scheduling } => {

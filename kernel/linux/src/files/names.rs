@@ -2,9 +2,33 @@
 //! Paths that name descriptors of the process itself: `/dev/fd/N`, `/proc/self/fd/N`, `/dev/stdin`
 //! and its relatives. Linux knows only a placeholder by them if the file is local.
 
-use crtos_abi::UserAddr;
+use alloc::vec::Vec;
 
-use crate::memory::user;
+use crtos_abi::{PAGE_SIZE, UserAddr};
+
+use crate::{abi::Errno, memory::user};
+
+/// Most bytes of a path, with the zero at its end.
+const LONGEST: usize = 4096;
+
+/// The path at an address of the program, without the zero at its end.
+pub fn read(path: UserAddr) -> Result<Vec<u8>, Errno> {
+    let mut name = Vec::new();
+    name.try_reserve_exact(LONGEST).map_err(|_| Errno::ENOMEM)?;
+    while name.len() < LONGEST {
+        let at = path.wrapping_add(name.len() as u64);
+        // It may end where memory ends.
+        let in_page = (PAGE_SIZE - at.get() % PAGE_SIZE) as usize;
+        let known = name.len();
+        name.resize((known + in_page).min(LONGEST), 0);
+        user::read(at, &mut name[known..])?;
+        if let Some(end) = name[known..].iter().position(|&byte| byte == 0) {
+            name.truncate(known + end);
+            return Ok(name);
+        }
+    }
+    Err(Errno::ENAMETOOLONG)
+}
 
 /// Bytes of a path that are looked at first.
 const WORD: usize = 8;

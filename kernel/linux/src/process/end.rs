@@ -14,7 +14,7 @@ use crtos_channel::Operation;
 use crtos_core::{arch::UserContext, task};
 use crtos_signal::set::SIGKILL;
 
-use super::{End, ThreadExt as _, UserThread, fork, lapse, spares, threads};
+use super::{End, ThreadExt as _, UserThread, execve, lapse, spares, threads};
 use crate::{
     futex,
     memory::mappings,
@@ -99,7 +99,7 @@ fn finish() {
     let was_last = threads::remove(user);
     if was_last {
         user.process.herald.dismiss();
-        fork::hand_over_signals(&user.process);
+        execve::hand_over_signals(&user.process);
     } else {
         spares::tidy(&user.process);
     }

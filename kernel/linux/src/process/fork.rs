@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! New processes: fork, vfork, clone without CLONE_THREAD; and execve.
+//! New processes: fork, vfork, clone without CLONE_THREAD.
 //!
 //! The shadow forks in Linux. The new shadow asks for a process of its own, naming the slot of the
 //! thread that forked it, and the housekeeper finds what that thread has left for the child: a
@@ -9,22 +9,12 @@
 //! With CLONE_VM the two shadows share their memory in Linux, and the processes share their address
 //! space here. With CLONE_VFORK the parent's shadow waits in Linux until the child has executed a
 //! program or ended.
-//!
-//! execve is left to Linux as well: the shadow executes itself anew with the program, so that
-//! descriptors, signals and credentials change as Linux has it; this process ends and another one
-//! with its pid begins.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::{
-    PAGE_SIZE, UserAddr,
-    channel::RESULT_IN_LINUX,
-    ids::{Pid, PidNamespace, ProcessNumber},
-};
+use crtos_abi::{PAGE_SIZE, ids::ProcessNumber};
 use crtos_channel::{Operation, Slot};
-use crtos_sched::CpuSet;
-use crtos_signal::{Info, Set, info::SI_TIMER};
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
@@ -34,20 +24,17 @@ use crtos_core::{
         space::{AddressSpace, BadAddress, MapError},
     },
     sync::SpinLock,
-    task::{self, Mutex, PortPermissions, Thread},
+    task::{self, Mutex, Thread},
     time::{self, Nanos},
 };
 
 use crate::{
-    abi::{Args, Errno, SysResult, linux_result},
-    files::Files,
+    abi::{Errno, SysResult, linux_result},
     futex::across,
     process::{
         self, End, Process, ThreadExt as _, UserThread,
-        account::{Account, Usage},
         clone::Wanted,
         lapse, spares,
-        speculation::Speculation,
         start::{self, Beginning, Birth},
         threads,
     },
@@ -349,151 +336,4 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
         user.set_clear_child_tid(wanted.child_tid);
     }
     fork.beginning.lock().take().ok_or(AdoptError::NoParent)
-}
-
-/// What a process that executes a program leaves to the one that goes on under the same pid.
-pub struct Legacy {
-    /// Which process leaves it.
-    process: ProcessNumber,
-    /// Its pid namespace, and its id in that.
-    ids: (PidNamespace, Pid),
-    /// A process has come that goes on.
-    is_claimed: bool,
-    /// Its descriptors.
-    pub files: Arc<Files>,
-    /// The CPUs of the thread.
-    pub affinity: CpuSet,
-    /// What the thread has asked for of what the processor executes ahead.
-    pub speculation: Speculation,
-    /// The I/O ports that the thread may use.
-    pub ports: PortPermissions,
-    /// Its interval timers.
-    timers: timers::Kept,
-    /// The signals that were pending, or came while the program was executed.
-    pending: Vec<Info>,
-    /// What it used.
-    pub used: Usage,
-    /// Its account.
-    pub account: Arc<Account>,
-}
-
-impl Legacy {
-    /// Has the timers go on, and the signals be pending, in the process that goes on. Thread
-    /// context; may sleep.
-    pub fn resume(self, process: &Arc<Process>) -> Result<(), Errno> {
-        for info in self.pending {
-            // It was within the limit before.
-            let _ = signal::to_process(process, info);
-        }
-        timers::resume(process, self.timers)
-    }
-}
-
-/// What has not been taken over yet.
-static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
-
-/// Whether the process of these ids executes a program, and no other process has come yet that goes
-/// on under them: from now on one has.
-pub fn claim(ids: (PidNamespace, Pid)) -> bool {
-    let mut handed_over = HANDED_OVER.lock();
-    let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == ids);
-    legacy.is_some_and(|legacy| !core::mem::replace(&mut legacy.is_claimed, true))
-}
-
-/// What the process of these ids had before it executed its program.
-pub fn taken_over(ids: (PidNamespace, Pid)) -> Option<Legacy> {
-    take_legacy(|legacy| legacy.ids == ids)
-}
-
-fn take_legacy(is_meant: impl Fn(&Legacy) -> bool) -> Option<Legacy> {
-    let mut handed_over = HANDED_OVER.lock();
-    let place = handed_over.iter().position(is_meant)?;
-    Some(handed_over.swap_remove(place))
-}
-
-/// The calling thread was the last of `process`: if that has executed a program, the signals go to
-/// the process that goes on under its pid.
-pub fn hand_over_signals(process: &Process) {
-    signal::bequeath(process, |info| {
-        let mut handed_over = HANDED_OVER.lock();
-        let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == process.ids());
-        if let Some(legacy) = legacy {
-            if legacy.pending.try_reserve(1).is_ok() {
-                legacy.pending.push(info);
-            }
-            return;
-        }
-        drop(handed_over);
-        if let Some(heir) = threads::find_process(process, process.pid) {
-            // It has no room for more than it may have.
-            let _ = signal::to_process(&heir, info);
-        }
-    });
-}
-
-/// Takes what is pending for the calling thread and its process.
-fn take_pending() -> Vec<Info> {
-    let mut pending = Vec::new();
-    while pending.try_reserve(1).is_ok()
-        && let Some(info) = signal::take(Set::ALL)
-    {
-        // The timers of timer_create(2) end, and with them their signals.
-        if info.code() != SI_TIMER {
-            pending.push(info);
-        }
-    }
-    pending
-}
-
-/// execve(path, arguments, environment).
-pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
-    lapse::refuse()?;
-    let [path, arguments, environment] = [path, arguments, environment].map(UserAddr::new);
-    let mask = signal::mask();
-    crate::memory::mappings::write_back_all(&*crate::memory::user::space()?);
-    let current = task::current();
-    let user = current.user().ok_or(Errno::ESRCH)?;
-    let (process, ids, files) = (user.process.number, user.process.ids(), user.process.files());
-    // What another process with that id has left, and nobody came for. What another thread of this
-    // one has left stays: the process that goes on takes that.
-    drop(take_legacy(|legacy| legacy.ids == ids && legacy.process != process));
-    {
-        let mut handed_over = HANDED_OVER.lock();
-        handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        handed_over.push(Legacy {
-            process,
-            ids,
-            is_claimed: false,
-            files: files.clone(),
-            affinity: current.affinity(),
-            speculation: Speculation::of(&user.speculation),
-            ports: task::port_permissions(),
-            timers: timers::take(&user.process),
-            pending: take_pending(),
-            used: user.process.used(),
-            account: user.process.account().clone(),
-        });
-    }
-    // Linux tells of the end of the shadow when it goes on as another one.
-    let _tie = user.process.tie();
-    let exec = |in_realm_only| {
-        remote::request(Operation::Execute {
-            path,
-            arguments,
-            environment,
-            blocked: mask,
-            in_realm_only,
-        })
-    };
-    let mut result = exec(true);
-    if let Ok(refused) = result {
-        if let Some(legacy) = taken_over(ids) {
-            legacy.resume(&user.process)?;
-        }
-        if refused == RESULT_IN_LINUX {
-            files.leave_to_linux()?;
-            result = exec(false);
-        }
-    }
-    linux_result(result?)
 }

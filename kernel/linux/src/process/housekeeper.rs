@@ -25,7 +25,7 @@ use crtos_core::{
 use crate::{
     memory::shared,
     process::{
-        Process, ThreadExt as _, UserThread, exec, fork, spares,
+        Process, ThreadExt as _, UserThread, exec, execve, fork, spares,
         start::{self, Birth},
         threads,
         user_limits::{self, UserLimits},
@@ -212,7 +212,7 @@ fn make(channel: Channel, owned: OwnedSlot) {
     // Whether it goes on with a process that is here: what the kernel itself knows of.
     let fork = owned.parent().and_then(fork::take);
     let ids = (owned.namespace(), owned.own_tid().leads());
-    let executes = fork.is_none() && fork::claim(ids);
+    let executes = fork.is_none() && execve::claim(ids);
     if owned.parent().is_some() && fork.is_none() {
         crtos_core::debug!("pid {pid}: its parent is gone");
         return refuse(channel, owned);
@@ -252,7 +252,7 @@ fn make(channel: Channel, owned: OwnedSlot) {
     crtos_core::warn!("no memory for a process (pid {pid}, slot {slot})");
     fork.iter().for_each(|fork| fork.finish());
     if executes {
-        drop(fork::taken_over(ids));
+        drop(execve::taken_over(ids));
     }
     refuse(channel, owned);
 }

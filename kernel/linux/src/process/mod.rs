@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`thread`] | the process side of a thread |
 //! | [`threads`] | which threads and processes there are, by their ids |
-//! | [`start`], [`clone`], [`fork`], [`exec`] | how threads and processes begin |
+//! | [`start`], [`clone`], [`fork`], [`execve`], [`exec`] | how threads and processes begin |
 //! | [`end`] | how they end |
 //! | [`spares`], [`housekeeper`] | shadow threads that wait for a thread; who has them made |
 //! | [`account`], [`meter`] | what was used; clocks of processor time |
@@ -19,6 +19,7 @@ pub mod account;
 pub mod clone;
 mod end;
 pub mod exec;
+pub mod execve;
 pub mod fork;
 pub mod housekeeper;
 pub mod lapse;

@@ -41,7 +41,7 @@ use crtos_core::{arch::UserContext, task, trace};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::sysv_shm,
-    process::{self, ThreadExt as _, clone, fork},
+    process::{self, ThreadExt as _, clone, execve, fork},
     signal, timers,
 };
 
@@ -153,7 +153,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Clone3 => clone::clone3(context, args),
         Call::Fork => fork::fork(context),
         Call::Vfork => fork::vfork(context),
-        Call::Execve => fork::execve(args),
+        Call::Execve => execve::execve(args),
+        Call::Execveat => execve::execveat(args),
         Call::ArchPrctl => identity::arch_prctl(args),
         Call::SetTidAddress => identity::set_tid_address(args),
         Call::SetRobustList => identity::set_robust_list(args),

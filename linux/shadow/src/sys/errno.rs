@@ -31,6 +31,7 @@ impl Errno {
         EIO,
         ENAMETOOLONG,
         ENODEV,
+        ENOENT,
         ENOMEM,
         ENOSPC,
         ENOSYS,

@@ -117,6 +117,13 @@ pub fn close_on_exec(fd: i32) {
     let _ = unsafe { call(linux::__NR_fcntl, args) };
 }
 
+/// Tells whether Linux closes a descriptor when this process executes a program.
+pub fn is_closed_on_exec(fd: i32) -> bool {
+    // SAFETY: the call reads a flag of a descriptor.
+    let flags = unsafe { call(linux::__NR_fcntl, [fd as u64, linux::F_GETFD.into()]) };
+    flags.is_ok_and(|flags| flags & u64::from(linux::FD_CLOEXEC) != 0)
+}
+
 /// Tells whether a number is that of a descriptor.
 pub fn is_open(fd: i32) -> bool {
     // SAFETY: the call reads a flag of a descriptor.

@@ -161,7 +161,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     let (path, strings) = strings.split_at(path_length);
     name(user, path);
     user.process.files().begin()?;
-    let before = crate::process::fork::taken_over(user.process.ids());
+    let before = process::execve::taken_over(user.process.ids());
     if let Some(before) = &before {
         let cpus = user.process.inherited_cpus(before.affinity);
         task::current().set_affinity(cpus);

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! execve and execveat.
+//!
+//! They are left to Linux: the shadow executes itself anew with the program, so that descriptors,
+//! signals and credentials change as Linux has it. This process ends, and another one with its pid
+//! begins, which takes over what is the realm's own: the [`Legacy`].
+
+use alloc::{format, sync::Arc, vec::Vec};
+
+use crtos_abi::{
+    UserAddr,
+    channel::RESULT_IN_LINUX,
+    ids::{Pid, PidNamespace, ProcessNumber},
+};
+use crtos_channel::Operation;
+use crtos_sched::CpuSet;
+use crtos_signal::{Info, Set, info::SI_TIMER};
+use crtos_syscalls::structs::Stat;
+use linux_raw_sys::general as linux;
+
+use crtos_core::{
+    mm::space::AddressSpace,
+    task::{self, Mutex, PortPermissions},
+};
+
+use crate::{
+    abi::{Args, Errno, SysResult, linux_result},
+    files::{self, Files, names},
+    memory::{Scratch, mappings, user},
+    process::{
+        Process, ThreadExt as _,
+        account::{Account, Usage},
+        lapse,
+        speculation::Speculation,
+        threads,
+    },
+    remote, signal, timers,
+};
+
+/// What a process that executes a program leaves to the one that goes on under the same pid.
+pub struct Legacy {
+    /// Which process leaves it.
+    process: ProcessNumber,
+    /// Its pid namespace, and its id in that.
+    ids: (PidNamespace, Pid),
+    /// A process has come that goes on.
+    is_claimed: bool,
+    /// Its descriptors.
+    pub files: Arc<Files>,
+    /// The CPUs of the thread.
+    pub affinity: CpuSet,
+    /// What the thread has asked for of what the processor executes ahead.
+    pub speculation: Speculation,
+    /// The I/O ports that the thread may use.
+    pub ports: PortPermissions,
+    /// Its interval timers.
+    timers: timers::Kept,
+    /// The signals that were pending, or came while the program was executed.
+    pending: Vec<Info>,
+    /// What it used.
+    pub used: Usage,
+    /// Its account.
+    pub account: Arc<Account>,
+}
+
+impl Legacy {
+    /// Has the timers go on, and the signals be pending, in the process that goes on. Thread
+    /// context; may sleep.
+    pub fn resume(self, process: &Arc<Process>) -> Result<(), Errno> {
+        for info in self.pending {
+            // It was within the limit before.
+            let _ = signal::to_process(process, info);
+        }
+        timers::resume(process, self.timers)
+    }
+}
+
+/// What has not been taken over yet.
+static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
+
+/// Whether the process of these ids executes a program, and no other process has come yet that goes
+/// on under them: from now on one has.
+pub fn claim(ids: (PidNamespace, Pid)) -> bool {
+    let mut handed_over = HANDED_OVER.lock();
+    let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == ids);
+    legacy.is_some_and(|legacy| !core::mem::replace(&mut legacy.is_claimed, true))
+}
+
+/// What the process of these ids had before it executed its program.
+pub fn taken_over(ids: (PidNamespace, Pid)) -> Option<Legacy> {
+    take_legacy(|legacy| legacy.ids == ids)
+}
+
+fn take_legacy(is_meant: impl Fn(&Legacy) -> bool) -> Option<Legacy> {
+    let mut handed_over = HANDED_OVER.lock();
+    let place = handed_over.iter().position(is_meant)?;
+    Some(handed_over.swap_remove(place))
+}
+
+/// The calling thread was the last of `process`: if that has executed a program, the signals go to
+/// the process that goes on under its pid.
+pub fn hand_over_signals(process: &Process) {
+    signal::bequeath(process, |info| {
+        let mut handed_over = HANDED_OVER.lock();
+        let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == process.ids());
+        if let Some(legacy) = legacy {
+            if legacy.pending.try_reserve(1).is_ok() {
+                legacy.pending.push(info);
+            }
+            return;
+        }
+        drop(handed_over);
+        if let Some(heir) = threads::find_process(process, process.pid) {
+            // It has no room for more than it may have.
+            let _ = signal::to_process(&heir, info);
+        }
+    });
+}
+
+/// Takes what is pending for the calling thread and its process.
+fn take_pending() -> Vec<Info> {
+    let mut pending = Vec::new();
+    while pending.try_reserve(1).is_ok()
+        && let Some(info) = signal::take(Set::ALL)
+    {
+        // The timers of timer_create(2) end, and with them their signals.
+        if info.code() != SI_TIMER {
+            pending.push(info);
+        }
+    }
+    pending
+}
+
+/// execve(path, arguments, environment).
+pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
+    lapse::refuse()?;
+    execute(UserAddr::new(path), None, arguments, environment)
+}
+
+/// execveat(directory, path, arguments, environment, flags). As in Linux, a program that is found by
+/// a descriptor has a name in `/dev/fd`.
+pub fn execveat([directory, path, arguments, environment, flags, _]: Args) -> SysResult {
+    const KNOWN: u32 = linux::AT_EMPTY_PATH | linux::AT_SYMLINK_NOFOLLOW;
+    lapse::refuse()?;
+    let (directory, path, flags) = (directory as i32, UserAddr::new(path), flags as u32);
+    let name = names::read(path)?;
+    if name.is_empty() && flags & linux::AT_EMPTY_PATH == 0 {
+        return Err(Errno::ENOENT);
+    }
+    if flags & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let here = directory == linux::AT_FDCWD;
+    if here && name.is_empty() {
+        // The working directory.
+        return Err(Errno::EACCES);
+    }
+    let space = user::space()?;
+    if flags & linux::AT_SYMLINK_NOFOLLOW != 0 {
+        refuse_link(&space, [directory as u64, path.get(), flags.into()])?;
+    }
+    if here || name.first() == Some(&b'/') {
+        return execute(path, None, arguments, environment);
+    }
+    check_descriptor(directory, &name)?;
+    let mut link = format!("/dev/fd/{directory}").into_bytes();
+    if !name.is_empty() {
+        link.push(b'/');
+        link.extend_from_slice(&name);
+    }
+    link.push(0);
+    let scratch = Scratch::open(&space, link.len() as u64)?;
+    space.write(scratch.start, &link)?;
+    execute(scratch.start, Some(directory as u32), arguments, environment)
+}
+
+/// ELOOP if a path, relative to a directory and with flags of fstatat(2), leads to a symbolic link.
+fn refuse_link(space: &AddressSpace, [directory, path, flags]: [u64; 3]) -> Result<(), Errno> {
+    let scratch = Scratch::open(space, size_of::<Stat>() as u64)?;
+    let args = [directory, path, scratch.start.get(), flags];
+    remote::linux(linux::__NR_newfstatat, &args)?;
+    let found: Stat = user::read_struct(scratch.start)?;
+    match found.mode & linux::S_IFMT {
+        linux::S_IFLNK => Err(Errno::ELOOP),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a program may be found by a descriptor, and `name` in it.
+fn check_descriptor(fd: i32, name: &[u8]) -> Result<(), Errno> {
+    let (files, number) = (files::table()?, fd as u64);
+    if files.find(number).is_some() {
+        return Err(if name.is_empty() { Errno::EACCES } else { Errno::ENOTDIR });
+    }
+    if fd < 0 || files.is_hidden(number) {
+        return Err(Errno::EBADF);
+    }
+    remote::linux(linux::__NR_fcntl, &[number, linux::F_GETFD.into()]).map(drop)
+}
+
+/// Executes the program at `path`, which is that of a descriptor if there is one.
+fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment: u64) -> SysResult {
+    let [arguments, environment] = [arguments, environment].map(UserAddr::new);
+    let mask = signal::mask();
+    mappings::write_back_all(&*user::space()?);
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let (process, ids, files) = (user.process.number, user.process.ids(), user.process.files());
+    // What another process with that id has left, and nobody came for. What another thread of this
+    // one has left stays: the process that goes on takes that.
+    drop(take_legacy(|legacy| legacy.ids == ids && legacy.process != process));
+    {
+        let mut handed_over = HANDED_OVER.lock();
+        handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        handed_over.push(Legacy {
+            process,
+            ids,
+            is_claimed: false,
+            files: files.clone(),
+            affinity: current.affinity(),
+            speculation: Speculation::of(&user.speculation),
+            ports: task::port_permissions(),
+            timers: timers::take(&user.process),
+            pending: take_pending(),
+            used: user.process.used(),
+            account: user.process.account().clone(),
+        });
+    }
+    // Linux tells of the end of the shadow when it goes on as another one.
+    let _tie = user.process.tie();
+    let exec = |in_realm_only| {
+        remote::request(Operation::Execute {
+            path,
+            arguments,
+            environment,
+            blocked: mask,
+            in_realm_only,
+            descriptor,
+        })
+    };
+    let mut result = exec(true);
+    if let Ok(refused) = result {
+        if let Some(legacy) = taken_over(ids) {
+            legacy.resume(&user.process)?;
+        }
+        if refused == RESULT_IN_LINUX {
+            files.leave_to_linux()?;
+            result = exec(false);
+        }
+    }
+    linux_result(result?)
+}
