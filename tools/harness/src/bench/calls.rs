@@ -45,9 +45,9 @@ const SERVING: [&str; 2] = ["crtos_realm_doorbell", "crtos_remote"];
 /// The number of the CPU that takes the samples.
 const OWN: u8 = 0;
 
-/// Measures a figure, a wake-up under `load`, and prints where its instructions went. With `listing`
-/// it prints each instruction of the median.
-pub fn calls(target: Target, name: &str, load: &str, samples: u64, listing: bool) -> Result<u8> {
+/// Measures a figure, a wake-up under `load`, and prints where its instructions went. With `list` it
+/// prints each instruction of the median.
+pub fn calls(target: Target, name: &str, load: &str, samples: u64, list: bool) -> Result<u8> {
     let figure = Figure::named(name)
         .filter(|figure| {
             let observed = [PROGRAM, observer::DEVICES];
@@ -100,7 +100,7 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64, listing: bool
     let device = device.then(|| device_entries(&kernel));
     let samples = Samples { names, blocks: trace.words()?, start, device };
     samples.report(&format!("{name}, {target}, load {load}"))?;
-    if listing {
+    if list {
         samples.list()?;
     }
     Ok(0)
