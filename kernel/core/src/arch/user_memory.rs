@@ -72,14 +72,22 @@ global_asm!(
     "user_begin",
     "cmp rdx, 64",
     "ja 4f",
-    "2:",
     "sub rdx, 8",
     "jb 3f",
-    "mov rax, [rsi]",
-    "mov [rdi], rax",
-    "add rsi, 8",
-    "add rdi, 8",
-    "jmp 2b",
+    // The last word, and before it those from the first one on, of which one may overlap it.
+    "add rsi, rdx",
+    "add rdi, rdx",
+    "mov rcx, [rsi]",
+    "neg rdx",
+    "jz 5f",
+    "2:",
+    "mov rax, [rsi + rdx]",
+    "mov [rdi + rdx], rax",
+    "add rdx, 8",
+    "js 2b",
+    "5:",
+    "mov [rdi], rcx",
+    "jmp 6f",
     "3:",
     "add rdx, 8",
     "jz 6f",
@@ -417,6 +425,35 @@ pub(crate) unsafe fn store_register(register: *mut u32, value: u32) -> bool {
         );
     }
     done != 0
+}
+
+/// Reads a word from a register of a device; all ones if it is not there. Any context.
+///
+/// # Safety
+/// As of [`store_register`].
+#[inline(always)]
+pub(crate) unsafe fn load_register(register: *const u32) -> u32 {
+    let value: u32;
+    // SAFETY: the caller says what is there. After a fault it goes on with all ones.
+    unsafe {
+        asm!(
+            "2:",
+            "mov eax, [{register}]",
+            "3:",
+            ".pushsection .text.lost_registers, \"ax\", @progbits",
+            "4:",
+            "mov eax, -1",
+            "jmp 3b",
+            ".popsection",
+            ".pushsection .crtos.faults, \"a\", @progbits",
+            ".quad 2b, 4b",
+            ".popsection",
+            register = in(reg) register,
+            out("eax") value,
+            options(nostack, preserves_flags),
+        );
+    }
+    value
 }
 
 /// Reads a register of a device, of 1, 2 or 4 bytes, into as many of `value`, or writes it from

@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crtos_abi::device::{BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, MAX_MESSAGES};
 use crtos_abi::hypercall::{HC_DEVICE_INTERRUPT, HC_DEVICE_READ, HC_DEVICE_WRITE, HV_BUSY};
@@ -190,48 +190,61 @@ impl Registers {
 pub struct Window {
     /// Where they are mapped, for ever and side by side.
     first: u64,
-    length: u64,
-    is_gone: AtomicBool,
+    /// 0 when nobody reaches them by this any more.
+    length: AtomicU64,
 }
 
 impl Window {
-    /// Reads a register of 1, 2 or 4 bytes into as many of `value`, or writes it from there.
-    fn access(&self, offset: u64, value: &mut [u8], write: bool) -> bool {
-        let count = value.len() as u64;
-        let inside = offset.is_multiple_of(count) && offset + count <= self.length;
+    /// Where a register of so many bytes is, if it is one of these.
+    #[inline(always)]
+    fn place(&self, offset: u32, bytes: usize) -> Option<*mut u8> {
+        let (offset, bytes) = (u64::from(offset), bytes as u64);
+        let inside =
+            offset.is_multiple_of(bytes) && offset + bytes <= self.length.load(Ordering::Relaxed);
+        inside.then(|| (self.first + offset) as *mut u8)
+    }
+
+    /// Reads a register of 4 bytes. Any context.
+    #[inline(always)]
+    pub fn read_word(&self, offset: u32) -> u32 {
         // SAFETY: the pages are mapped as a device's, and the register lies in them. The function
         // reaches no memory but what was mapped for it: that of programs, and what drivers of the
         // kernel's only exchange with it.
-        inside
-            && !self.is_gone()
-            && unsafe {
-                user_memory::access_register((self.first + offset) as *mut u8, value, write)
-            }
+        let read = |place: *mut u8| unsafe { user_memory::load_register(place.cast()) };
+        self.place(offset, 4).map_or(u32::MAX, read)
+    }
+
+    /// Writes one. Any context.
+    #[inline(always)]
+    pub fn write_word(&self, offset: u32, value: u32) {
+        if let Some(place) = self.place(offset, 4) {
+            // SAFETY: as in `read_word`.
+            unsafe { user_memory::store_register(place.cast(), value) };
+        }
     }
 
     /// Reads a register of 1, 2 or 4 bytes. Any context.
     pub fn read(&self, offset: u32, bytes: usize) -> u32 {
         let mut value = [0; 4];
-        if self.access(offset.into(), &mut value[..bytes], false) {
-            u32::from_le_bytes(value)
-        } else {
-            u32::MAX
-        }
+        // SAFETY: as in `read_word`.
+        let is_read = self.place(offset, bytes).is_some_and(|place| unsafe {
+            user_memory::access_register(place, &mut value[..bytes], false)
+        });
+        if is_read { u32::from_le_bytes(value) } else { u32::MAX }
     }
 
     /// Writes one. Any context.
     pub fn write(&self, offset: u32, bytes: usize, value: u32) {
-        self.access(offset.into(), &mut value.to_le_bytes()[..bytes], true);
+        if let Some(place) = self.place(offset, bytes) {
+            let value = &mut value.to_le_bytes()[..bytes];
+            // SAFETY: as in `read_word`.
+            unsafe { user_memory::access_register(place, value, true) };
+        }
     }
 
     /// Nobody reaches it by this any more.
     pub fn forget(&self) {
-        self.is_gone.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was [forgotten](Self::forget).
-    pub fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
+        self.length.store(0, Ordering::Relaxed);
     }
 }
 
@@ -448,7 +461,7 @@ impl Function {
         (1..pages).try_for_each(|page| {
             paging::map_registers(Frame(start + page * FRAME_SIZE)).map(|_| ())
         })?;
-        Some(Window { first: first as u64, length, is_gone: AtomicBool::new(false) })
+        Some(Window { first: first as u64, length: AtomicU64::new(length) })
     }
 
     /// Reads a register of 1, 2 or 4 bytes, as [`access`](Self::access) does; `None` if it is not

@@ -56,6 +56,16 @@ impl card::Registers for Registers {
     fn write_bytes(&self, register: u32, bytes: usize, value: u32) {
         self.0.write(register, bytes, value);
     }
+
+    #[inline(always)]
+    fn read(&self, register: u32) -> u32 {
+        self.0.read_word(register)
+    }
+
+    #[inline(always)]
+    fn write(&self, register: u32, value: u32) {
+        self.0.write_word(register, value);
+    }
 }
 
 /// The memory that it reaches.
