@@ -19,6 +19,7 @@ use crate::{
     memory::{timespec::SECOND, user},
     remote,
     sockets::{
+        arrivals::{self, Want},
         error_queue::{Entry, ErrorQueue, Taken},
         net::interface::Stamp,
         stamps::Stamps,
@@ -81,6 +82,8 @@ const MOST_PRIORITY: u32 = 6;
 /// Cookies of sockets that Linux never had have this bit.
 const COOKIE_OF_REALM: u64 = 1 << 63;
 
+/// [`Common::last_stamp`] before a message was received.
+const NO_MESSAGE: u64 = u64::MAX;
 /// When the last message came that no control message told of: `struct timeval`, `struct timespec`.
 const SIOCGSTAMP: u32 = 0x8906;
 const SIOCGSTAMPNS: u32 = 0x8907;
@@ -99,10 +102,13 @@ pub struct Common {
     simple_stamps: AtomicU32,
     /// SO_TIMESTAMPING.
     pub stamping: Stamps,
+    /// Whether it asks when messages came.
+    asks_arrivals: Want,
     /// What is received with MSG_ERRQUEUE.
     pub errors: ErrorQueue,
     tells_lost: AtomicBool,
-    /// When the last message came that was received, if no control message told that; 0 for none.
+    /// When the last message came that was received, if no control message told that, or
+    /// [`NO_MESSAGE`].
     last_stamp: AtomicU64,
     /// [`KEPT`].
     kept: [AtomicU32; KEPT.len()],
@@ -140,9 +146,10 @@ impl Common {
             send_timeout: AtomicU64::new(0),
             simple_stamps: AtomicU32::new(0),
             stamping: Stamps::new(),
+            asks_arrivals: Want::default(),
             errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(false),
-            last_stamp: AtomicU64::new(0),
+            last_stamp: AtomicU64::new(NO_MESSAGE),
             kept: KEPT.map(|kept| {
                 let told = foreign.number(net::SOL_SOCKET, kept.name);
                 AtomicU32::new(told.unwrap_or(kept.preset))
@@ -176,7 +183,7 @@ impl Common {
     pub fn of_connection(&self) -> Self {
         let copy = |value: &AtomicU32| AtomicU32::new(value.load(Ordering::Relaxed));
         let copy_long = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
-        Self {
+        let own = Self {
             domain: self.domain,
             kind: self.kind,
             protocol: self.protocol,
@@ -186,15 +193,18 @@ impl Common {
             send_timeout: copy_long(&self.send_timeout),
             simple_stamps: copy(&self.simple_stamps),
             stamping: self.stamping.of_connection(),
+            asks_arrivals: Want::default(),
             errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(self.tells_lost.load(Ordering::Relaxed)),
-            last_stamp: AtomicU64::new(0),
+            last_stamp: AtomicU64::new(NO_MESSAGE),
             kept: core::array::from_fn(|at| copy(&self.kept[at])),
             lingers: AtomicBool::new(self.lingers.load(Ordering::Relaxed)),
             linger: copy(&self.linger),
             cookie: AtomicU64::new(0),
             error: AtomicU32::new(0),
-        }
+        };
+        own.note_want();
+        own
     }
 
     /// The value of one that keeps a number; 0 if it is none of these.
@@ -266,8 +276,11 @@ impl Common {
     /// Which stamps are told of a message that is received now: the kind of the simple one, or 0,
     /// and the others. If none are, the stamp is kept for who asks for the last one.
     #[inline(always)]
-    fn stamps(&self, stamp: Stamp) -> (u32, Option<stamping::Stamps>) {
+    fn stamps(&self, mut stamp: Stamp) -> (u32, Option<stamping::Stamps>) {
         let simple = self.simple_stamps.load(Ordering::Relaxed);
+        if stamp.software == arrivals::UNKNOWN && self.wants_stamps() {
+            stamp.software = arrivals::told(stamp.software);
+        }
         let stamps = self.stamping.asked().received(stamp.stamps(), simple != 0);
         if simple == 0 && stamps.is_none() {
             self.last_stamp.store(stamp.software.0, Ordering::Relaxed);
@@ -279,6 +292,13 @@ impl Common {
     pub fn wants_stamps(&self) -> bool {
         self.simple_stamps.load(Ordering::Relaxed) != 0
             || self.stamping.asked().has(stamping::RX_SOFTWARE)
+    }
+
+    /// It asks when messages came from now on, if its options say so.
+    fn note_want(&self) {
+        if self.wants_stamps() {
+            self.asks_arrivals.arise();
+        }
     }
 
     /// Receives what was told first, as [`ErrorQueue::receive`] says, with when that was.
@@ -338,10 +358,13 @@ impl Common {
             SIOCGSTAMPNS => 1,
             _ => return None,
         };
+        self.asks_arrivals.arise();
         let stamp = self.last_stamp.load(Ordering::Relaxed);
-        if stamp == 0 {
+        if stamp == NO_MESSAGE {
             return Some(Err(Errno::ENOENT));
         }
+        let Nanos(stamp) = arrivals::told(Nanos(stamp));
+        self.last_stamp.store(stamp, Ordering::Relaxed);
         let told = user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit]);
         Some(told.map(|()| 0).map_err(Errno::from))
     }
@@ -457,11 +480,13 @@ impl Common {
             net::SO_RXQ_OVFL => self.tells_lost.store(number != 0, Ordering::Relaxed),
             net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW => {
                 self.stamping.set(name, number)?;
+                self.note_want();
             }
             net::SO_SELECT_ERR_QUEUE => self.errors.set_urgent(number != 0),
             _ if STAMPS.contains(&name) => {
                 let name = if number != 0 { name } else { 0 };
                 self.simple_stamps.store(name, Ordering::Relaxed);
+                self.note_want();
             }
             // Without meaning, as under Linux.
             net::SO_BSDCOMPAT => {}

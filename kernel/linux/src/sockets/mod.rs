@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
 //! | [`error_queue`] | what is received with MSG_ERRQUEUE |
+//! | [`arrivals`] | when messages come |
 //! | [`can`] | CAN |
 //! | [`ifreq`] | what an ioctl asks of a network interface |
 //! | [`inet`] | UDP and TCP |
@@ -15,6 +16,7 @@
 //! | [`packet`] | frames of these as they are |
 //! | [`stamps`] | time stamps of what is received and sent |
 
+pub mod arrivals;
 pub mod can;
 pub mod common;
 pub mod error_queue;

@@ -12,16 +12,19 @@ use crtos_core::{
     arch::interrupts::{InService, InterruptsOff, window_if_long, window_in_timer},
     devices::interrupts::Handler,
     sync::SpinLock,
-    time::{self, Clock, Nanos},
+    time::{self, Nanos},
 };
 
 use super::{Bridge, Ports};
 use crate::{
     abi::Errno,
     devices::attendance::Attendance,
-    sockets::can::{
-        interface::{Interface, Outgoing},
-        member::{self, News},
+    sockets::{
+        arrivals,
+        can::{
+            interface::{Interface, Outgoing},
+            member::{self, News},
+        },
     },
 };
 
@@ -265,7 +268,7 @@ impl Channel {
         News {
             interface: self.facts.index,
             frame,
-            stamp: time::linux(Clock::Realtime),
+            stamp: arrivals::now(),
             origin: origin.map(|(origin, _)| origin),
             is_heard: origin.is_none_or(|(_, is_heard)| is_heard),
         }

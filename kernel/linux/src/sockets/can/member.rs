@@ -22,7 +22,8 @@ pub struct News {
     pub interface: u32,
     /// The frame.
     pub frame: Frame,
-    /// When it came, or was sent (CLOCK_REALTIME).
+    /// When it came, or was sent (CLOCK_REALTIME), or that this is unknown
+    /// ([`arrivals::UNKNOWN`](crate::sockets::arrivals::UNKNOWN)).
     pub stamp: Nanos,
     /// The number of the socket that has sent it; `None` if it came over the bus.
     pub origin: Option<u64>,

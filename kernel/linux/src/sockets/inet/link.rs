@@ -308,7 +308,7 @@ impl Link {
             let next = self.returns.lock().waiting.pop_front();
             let Some(mut kept) = next else { return };
             if let Some(packet) = packet::parse_packet(&kept.frame()[ETHERNET..]) {
-                stack::deliver(self, &packet, Stamp::now());
+                stack::deliver(self, &packet, Stamp::of_arrival(None));
             }
             let room = kept.into_room();
             self.returns.lock().room.give_back(room);

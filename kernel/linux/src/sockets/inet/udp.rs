@@ -433,7 +433,7 @@ impl Udp {
             false => link.is_broadcast(to),
         };
         if let Some(packet) = packet::parse_packet(&frame[ETHERNET..]).filter(|_| is_heard) {
-            stack::deliver(link, &packet, Stamp::now());
+            stack::deliver(link, &packet, Stamp::of_arrival(None));
         }
     }
 
