@@ -13,14 +13,14 @@ use crate::sync::SpinLock;
 use core::cell::{Cell, UnsafeCell};
 use crtos_abi::{boot::KERNEL_BASE, channel::TimePage};
 use crtos_sched::{
-    clock::{Ticks, TscClock},
+    clock::TscClock,
     steer::{Line, Steered},
 };
 use crtos_vdso::Contents;
 use crtos_vm::Frame;
 use spin::Once;
 
-pub use crtos_sched::Nanos;
+pub use crtos_sched::{Nanos, clock::Ticks};
 pub use crtos_vdso::Clock;
 
 static CLOCK: Once<TscClock> = Once::new();

@@ -14,7 +14,7 @@
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::{
     mem,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use crtos_core::{
@@ -24,7 +24,7 @@ use crtos_core::{
     },
     mm::heap,
     task::{self, Level, Mutex, Scheduling, Spawn, Thread, WaitError, WaitQueue},
-    time::{self, Clock, Nanos},
+    time::{self, Nanos, Ticks},
     warn,
 };
 use crtos_nic::{
@@ -68,19 +68,19 @@ const RESET_WITHIN: Nanos = Nanos::from_millis(100);
 /// Frames and interrupts of a [`PERIOD`], for the thread and for those who take frames in its
 /// place.
 struct Quota {
-    start: Nanos,
+    end: Ticks,
     /// Those that are still taken.
     left: u32,
 }
 
 impl Quota {
     fn begin() -> Self {
-        Self { start: time::now(), left: MOST }
+        Self { end: time::ticks() + time::clock().ticks(PERIOD), left: MOST }
     }
 
     /// Whether no more are taken until its [end](Self::end).
     fn is_spent(&mut self) -> bool {
-        if time::now() >= self.end() {
+        if time::ticks() >= self.end {
             *self = Self::begin();
         }
         self.left == 0
@@ -92,7 +92,7 @@ impl Quota {
     }
 
     fn end(&self) -> Nanos {
-        self.start + PERIOD
+        time::now() + time::duration(self.end - time::ticks())
     }
 }
 
@@ -233,6 +233,7 @@ pub(super) struct Driven<K: Kind, B: Bus> {
     work: Mutex<Work<K::Receiver>>,
     /// Who takes the next frame, if it is not the thread.
     lead: Lead,
+    listeners: Arc<AtomicU32>,
     /// It copies a frame, so others wait for it with interrupts on.
     sending: Mutex<K::Transmitter>,
     /// Somebody waits until frames can be sent.
@@ -302,6 +303,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
                 is_telling: false,
             }),
             lead: Lead::new(),
+            listeners: Arc::default(),
             sending: Mutex::new(transmitter),
             was_full: AtomicBool::new(false),
             writers: WaitQueue::new(),
@@ -331,8 +333,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         match work.receiver.receive(&self.registers, &self.memory, &mut work.buffer) {
             None => return false,
             Some(Found::Frame(frame)) if (HEADER..=K::LONGEST).contains(&frame.length) => {
-                let software = time::linux(Clock::Realtime);
-                let stamp = Stamp { software, hardware: frame.stamp.map(Nanos) };
+                let stamp = Stamp::of_arrival(frame.stamp.map(Nanos));
                 work.untold = Some(Untold { length: frame.length, stamp, heard_by: None });
             }
             // No frame.
@@ -352,7 +353,8 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         let Some(untold) = &mut work.untold else { return };
         let news = untold.news(interface, &work.buffer);
         taker.hear(&news);
-        if interface::concerns_others(&news, taker.number()) {
+        let listens = taker.listens_to(interface.index());
+        if interface::concerns_others(&news, listens.into()) {
             untold.heard_by = Some(taker.number());
         } else {
             work.untold = None;
@@ -675,6 +677,10 @@ impl<K: Kind, B: Bus> Interface for Driven<K, B> {
             self.wake();
         }
         leads
+    }
+
+    fn listeners(&self) -> &Arc<AtomicU32> {
+        &self.listeners
     }
 
     fn resign(&self) {

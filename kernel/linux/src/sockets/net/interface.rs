@@ -9,6 +9,7 @@
 
 use alloc::sync::Arc;
 use core::net::IpAddr;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_core::{
     sync::SpinLock,
@@ -18,7 +19,7 @@ use crtos_nic::stamping::{Report, Stamping, Stamps};
 pub use crtos_nic::{HardwareAddress, reception::Reception};
 use spin::Once;
 
-use crate::abi::Errno;
+use crate::{abi::Errno, sockets::arrivals};
 
 /// Most of them.
 pub const MOST: usize = 4;
@@ -96,12 +97,36 @@ pub trait Interface: Send + Sync {
 
     /// The calling thread waits no more.
     fn resign(&self);
+
+    /// How many sockets [listen](Listening) to it.
+    fn listeners(&self) -> &Arc<AtomicU32>;
+}
+
+/// A socket listens to an interface as long as this is there.
+pub struct Listening(Arc<AtomicU32>);
+
+impl Listening {
+    /// It listens to that one from now on.
+    pub fn begin(interface: &dyn Interface) -> Self {
+        let listeners = interface.listeners().clone();
+        listeners.fetch_add(1, Ordering::Relaxed);
+        Self(listeners)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Who takes a frame by itself: who reads from a packet socket.
 pub trait Taker {
     /// The number of the socket.
     fn number(&self) -> u64;
+
+    /// Whether it listens to the interface with that number.
+    fn listens_to(&self, interface: u32) -> bool;
 
     /// It hears a frame, as by [`Taps::hear`].
     fn hear(&mut self, news: &News);
@@ -149,7 +174,8 @@ impl Drop for Leading {
 /// When a frame came, or was handed to the card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// By the kernel (CLOCK_REALTIME).
+    /// By the kernel (CLOCK_REALTIME); [`arrivals::UNKNOWN`] of one that came while nobody wanted
+    /// to know.
     pub software: Nanos,
     /// By the card's own clock, in nanoseconds, if it has noted that.
     pub hardware: Option<Nanos>,
@@ -164,6 +190,12 @@ impl Stamp {
     /// One of now, by the kernel alone.
     pub fn now() -> Self {
         Self::of_kernel(time::linux(Clock::Realtime))
+    }
+
+    /// One of a frame that comes now, of which the card has noted that, if anything.
+    #[inline(always)]
+    pub fn of_arrival(hardware: Option<Nanos>) -> Self {
+        Self { software: arrivals::now(), hardware }
     }
 
     /// The same as sockets are told it.
@@ -211,9 +243,6 @@ pub trait Taps: Sync {
     /// A frame came, or was sent. Thread context with no spin lock held; bounded, must not sleep or
     /// allocate.
     fn hear(&self, news: &News);
-
-    /// Whether others listen to that interface than that socket. Any context; bounded.
-    fn others_listen(&self, interface: u32, number: u64) -> bool;
 
     /// The interface is gone, or has come. Thread context.
     fn changed(&self, interface: &Arc<dyn Interface>);
@@ -314,9 +343,10 @@ pub fn received(news: &News) {
     }
 }
 
-/// Whether a frame that came, and that a socket has heard, is anything to others.
-pub fn concerns_others(news: &News, number: u64) -> bool {
-    TAPS.get().is_some_and(|taps| taps.others_listen(news.interface.index(), number))
+/// Whether a frame that came is anything to others than to `listeners`, who have heard it.
+#[inline(always)]
+pub fn concerns_others(news: &News, listeners: u32) -> bool {
+    news.interface.listeners().load(Ordering::Relaxed) > listeners
         || STACK.get().is_some_and(|stack| stack.wants(news.frame))
 }
 

@@ -22,6 +22,7 @@ use crate::{
     abi::Errno,
     files::{Events, Watchers},
     sockets::{
+        arrivals,
         common::Common,
         error_queue::Entry,
         net::interface::{HEADER, News, Reporter, Stamp},
@@ -298,6 +299,7 @@ impl Core {
     /// is.
     fn ring_stamp(&self, message: &Message) -> (Nanos, u32) {
         let Stamp { software, hardware } = message.stamp;
+        let software = arrivals::told(software);
         let flags = self.ring_stamps.load(Ordering::Relaxed);
         let is_wanted = self.common.wants_stamps();
         let (stamp, status) =

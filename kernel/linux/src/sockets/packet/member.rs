@@ -71,12 +71,6 @@ impl Taps for Members {
         each(news.interface.index(), |core| core.hear(news));
     }
 
-    fn others_listen(&self, interface: u32, number: u64) -> bool {
-        let places = PLACES.lock();
-        let mut all = places.all[..places.used].iter().flatten();
-        all.any(|core| core.number != number && core.is_of(interface))
-    }
-
     fn changed(&self, interface: &Arc<dyn Interface>) {
         if !interface.is_up() {
             each(interface.index(), |core| core.lose(interface.index()));

@@ -34,7 +34,7 @@ use crate::{
         error_queue::Taken,
         net::{
             buffer::with_buffer,
-            interface::{self, HEADER, Interface, LONGEST, Leading, News, Taker},
+            interface::{self, HEADER, Interface, LONGEST, Leading, Listening, News, Taker},
             requests,
         },
     },
@@ -64,8 +64,8 @@ pub struct PacketSocket {
     options: Options,
     core: Arc<Core>,
     is_member: AtomicBool,
-    /// Held while it is bound.
-    binding: Mutex<()>,
+    /// What it is bound to; held while that changes.
+    binding: Mutex<Option<Listening>>,
 }
 
 /// The calling thread, which reads: a frame that comes goes to its memory at once, if that is
@@ -83,6 +83,10 @@ struct Reader<'a, R, F> {
 impl<R, F: Fn(&Message) -> R> Taker for Reader<'_, R, F> {
     fn number(&self) -> u64 {
         self.core.number
+    }
+
+    fn listens_to(&self, interface: u32) -> bool {
+        self.core.is_of(interface)
     }
 
     fn hear(&mut self, news: &News) {
@@ -143,7 +147,7 @@ impl PacketSocket {
             options,
             core: Arc::new(core),
             is_member: AtomicBool::new(false),
-            binding: Mutex::new(()),
+            binding: Mutex::new(None),
         })
     }
 
@@ -410,7 +414,7 @@ impl PacketSocket {
 impl Socket for PacketSocket {
     fn bind(&self, address: &Address) -> Result<(), Errno> {
         let address = LinkAddress::parse(address)?;
-        let _held = self.binding.lock();
+        let mut binding = self.binding.lock();
         let found = match address.interface {
             // Of no interface, and so of none of Linux either.
             0 => None,
@@ -420,6 +424,7 @@ impl Socket for PacketSocket {
             member::join(&self.core)?;
             self.is_member.store(true, Ordering::Relaxed);
         }
+        let mut listening = found.as_deref().map(Listening::begin);
         {
             let mut wants = self.core.wants.lock();
             let index = found.as_ref().map_or(0, |interface| interface.index());
@@ -428,6 +433,9 @@ impl Socket for PacketSocket {
                 wants.protocol = address.protocol;
             }
         }
+        // Those who look whether others listen find rather one too many.
+        core::mem::swap(&mut *binding, &mut listening);
+        drop(listening);
         if let Some(interface) = found {
             interface.attend();
             if !interface.is_up() {
