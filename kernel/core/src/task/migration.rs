@@ -172,11 +172,15 @@ pub(super) fn pull(own: RealmCpu, running: Urgency) {
 
 /// Sends a real-time thread that was preempted on this CPU to one that runs something less urgent.
 /// Interrupts off, no lock held.
-#[inline]
+#[inline(always)]
 pub(super) fn push_real_time() {
-    if CPU_STATES.online().count() == 1 {
-        return;
+    if CPU_STATES.online().count() > 1 {
+        push_to_others();
     }
+}
+
+#[inline(never)]
+fn push_to_others() {
     let own = percpu::this().index;
     let others = CPU_STATES.online().without(own);
     let surplus = CPU_STATES.surplus(own);

@@ -270,7 +270,12 @@ impl Common {
     /// A message that came at `stamp` is received now by read(2), which tells nothing of it.
     #[inline(always)]
     pub fn note(&self, stamp: Stamp) {
-        self.stamps(stamp);
+        // What control messages would tell is not kept.
+        if self.stamping.asked().flags() == 0 && self.simple_stamps.load(Ordering::Relaxed) == 0 {
+            self.last_stamp.store(stamp.software.0, Ordering::Relaxed);
+        } else {
+            self.stamps(stamp);
+        }
     }
 
     /// Which stamps are told of a message that is received now: the kind of the simple one, or 0,

@@ -130,6 +130,7 @@ impl<F: Format> Receiver<F> {
 }
 
 impl<F: Format> Receive for Receiver<F> {
+    #[inline(always)]
     fn receive(
         &mut self,
         registers: &impl Registers,

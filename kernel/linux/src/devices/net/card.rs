@@ -143,9 +143,15 @@ struct Untold {
 }
 
 impl Untold {
-    fn news<'a>(&self, interface: &'a Arc<dyn Interface>, buffer: &'a [u8]) -> News<'a> {
+    #[inline(always)]
+    fn news<'a>(
+        &self,
+        interface: &'a Arc<dyn Interface>,
+        index: u32,
+        buffer: &'a [u8],
+    ) -> News<'a> {
         let Self { length, stamp, heard_by } = *self;
-        News { interface, frame: &buffer[..length], stamp, origin: None, heard_by }
+        News { interface, index, frame: &buffer[..length], stamp, origin: None, heard_by }
     }
 }
 
@@ -329,6 +335,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     }
 
     /// Takes a frame that has come; `false` if there is none. Of the last one all was told.
+    #[inline(always)]
     fn take(&self, work: &mut Work<K::Receiver>) -> bool {
         match work.receiver.receive(&self.registers, &self.memory, &mut work.buffer) {
             None => return false,
@@ -346,15 +353,16 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     /// to others.
     #[inline(always)]
     fn tell_alone(
+        &self,
         interface: &Arc<dyn Interface>,
         work: &mut Work<K::Receiver>,
         taker: &mut dyn Taker,
     ) {
         let Some(untold) = &mut work.untold else { return };
-        let news = untold.news(interface, &work.buffer);
+        let news = untold.news(interface, self.index, &work.buffer);
         taker.hear(&news);
-        let listens = taker.listens_to(interface.index());
-        if interface::concerns_others(&news, listens.into()) {
+        let others = self.listeners.load(Ordering::Relaxed) > taker.listens_to(self.index).into();
+        if others || interface::concerns_stack(&news) {
             untold.heard_by = Some(taker.number());
         } else {
             work.untold = None;
@@ -413,7 +421,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
             untold
         };
         if let Some(untold) = untold {
-            interface::received(&untold.news(interface, buffer));
+            interface::received(&untold.news(interface, self.index, buffer));
         }
         true
     }
@@ -431,12 +439,14 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     }
 
     /// Tells the card of the buffers that are its again.
+    #[inline(always)]
     fn tell_card(&self, work: &mut Work<K::Receiver>) {
         work.receiver.tell(&self.registers, &self.memory);
         B::settle(&self.registers);
     }
 
     /// Has the card interrupt for the next frame; `false` if one is there already.
+    #[inline(always)]
     fn is_quiet(&self, work: &mut Work<K::Receiver>) -> bool {
         self.kind.take_causes(&self.registers);
         if work.receiver.has_more(&self.memory) {
@@ -464,7 +474,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
             return (true, !self.is_quiet(&mut work));
         }
         work.quota.spend();
-        Self::tell_alone(interface, &mut work, taker);
+        self.tell_alone(interface, &mut work, taker);
         self.tell_card(&mut work);
         let leaves_some =
             work.untold.is_some() || work.quota.left == 0 || !self.is_quiet(&mut work);

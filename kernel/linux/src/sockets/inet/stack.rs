@@ -35,7 +35,7 @@ impl StackOf for Stack {
     }
 
     fn receive(&self, news: &News) {
-        let Some(link) = link::by_index(news.interface.index()) else { return };
+        let Some(link) = link::by_index(news.index) else { return };
         match packet::parse(news.frame) {
             Some(Frame::Arp(arp)) => link.hear(&arp),
             // Nobody else sends as this station.

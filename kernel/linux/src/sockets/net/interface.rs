@@ -225,8 +225,9 @@ pub struct Asked {
 /// A frame on the wire.
 #[derive(Clone, Copy)]
 pub struct News<'a> {
-    /// The interface.
+    /// The interface, and its number.
     pub interface: &'a Arc<dyn Interface>,
+    pub index: u32,
     /// The frame: its header and what is behind, without its checksum.
     pub frame: &'a [u8],
     /// When it came, or was handed to the card.
@@ -343,11 +344,9 @@ pub fn received(news: &News) {
     }
 }
 
-/// Whether a frame that came is anything to others than to `listeners`, who have heard it.
-#[inline(always)]
-pub fn concerns_others(news: &News, listeners: u32) -> bool {
-    news.interface.listeners().load(Ordering::Relaxed) > listeners
-        || STACK.get().is_some_and(|stack| stack.wants(news.frame))
+/// Whether a frame that came is anything to the protocol stack.
+pub fn concerns_stack(news: &News) -> bool {
+    STACK.get().is_some_and(|stack| stack.wants(news.frame))
 }
 
 /// Frames that had come were handed over. In a thread of the driver, with nothing locked.
@@ -372,7 +371,8 @@ pub fn send(
         asked.tell(stamp, interface.index(), frame);
     }
     if let Some(taps) = TAPS.get() {
-        taps.hear(&News { interface, frame, stamp, origin: Some(origin), heard_by: None });
+        let (index, origin) = (interface.index(), Some(origin));
+        taps.hear(&News { interface, index, frame, stamp, origin, heard_by: None });
     }
     Ok(())
 }

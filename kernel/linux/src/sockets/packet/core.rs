@@ -209,7 +209,7 @@ impl Core {
         if news.origin == Some(self.number) || news.heard_by == Some(self.number) {
             return None;
         }
-        let index = news.interface.index();
+        let index = news.index;
         let (wants, seen) = {
             let wants = self.wants.lock();
             if wants.protocol == 0 || !self.is_of(index) {

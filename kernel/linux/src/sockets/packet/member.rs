@@ -68,7 +68,7 @@ pub struct Members;
 
 impl Taps for Members {
     fn hear(&self, news: &News) {
-        each(news.interface.index(), |core| core.hear(news));
+        each(news.index, |core| core.hear(news));
     }
 
     fn changed(&self, interface: &Arc<dyn Interface>) {
