@@ -146,6 +146,7 @@ impl OwnMemory {
     }
 
     /// The word of 8 bytes at a multiple of 8.
+    #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes());
         let word = layout::direct(self.block).wrapping_add(offset as usize).cast::<u64>();
@@ -156,16 +157,19 @@ impl OwnMemory {
 
     /// Reads a word at a multiple of 8; what the function wrote before that word is there as well.
     /// Any context, as what follows.
+    #[inline(always)]
     pub fn load(&self, offset: u64) -> u64 {
         self.word(offset).load(Ordering::Acquire)
     }
 
     /// Writes a word; what was written before is there for a function that sees it.
+    #[inline(always)]
     pub fn store(&self, offset: u64, value: u64) {
         self.word(offset).store(value, Ordering::Release);
     }
 
     /// Copies from there, while the function may write.
+    #[inline]
     pub fn read(&self, offset: u64, to: &mut [u8]) {
         assert!(offset.saturating_add(to.len() as u64) <= self.bytes());
         // SAFETY: it lies in the block, which is mapped, and `to` is the kernel's own. The copy is
