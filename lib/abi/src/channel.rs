@@ -203,6 +203,8 @@ pub const OP_REFUSE: u32 = 27;
 pub const OP_REGISTERS: u32 = 28;
 /// Puts pages of a mirror at places of the share window.
 pub const OP_SHARE: u32 = 29;
+/// Makes a system call on the program's executable.
+pub const OP_ASK_EXECUTABLE: u32 = 30;
 /// In the fourth argument of `OP_SHARE`, above the number of pages: the realm writes to them.
 pub const SHARE_WRITE: u64 = 0x1_0000_0000;
 /// There as well: pages that the file does not have yet are made, all and not the first alone.

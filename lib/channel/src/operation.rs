@@ -21,6 +21,14 @@ pub enum Operation<'a> {
         /// Its arguments.
         arguments: &'a [u64; 6],
     },
+    /// Make a system call that [asks for a path](crtos_syscalls::Row::path_asked_for), with the
+    /// program's executable in place of that. The rest is as of [`SystemCall`](Self::SystemCall).
+    AskExecutable {
+        /// Its number.
+        number: u32,
+        /// Its arguments.
+        arguments: &'a [u64; 6],
+    },
     /// Copy the start-up block (see [`raw::Startup`]) to `to`, if it takes no more than `room`
     /// bytes. Result: its size in bytes.
     Startup {
@@ -580,6 +588,9 @@ impl<'a> Operation<'a> {
             Self::SystemCall { number, arguments } => {
                 return Encoded { op: raw::OP_SYSCALL, nr: number, args: arguments };
             }
+            Self::AskExecutable { number, arguments } => {
+                return Encoded { op: raw::OP_ASK_EXECUTABLE, nr: number, args: arguments };
+            }
             Self::Startup { to, room } => (raw::OP_STARTUP, pad([to.get(), room])),
             Self::Exit { status } => (raw::OP_EXIT, pad([status as u32 as u64])),
             Self::ExitBySignal { signal, is_starved } => {
@@ -659,6 +670,9 @@ impl<'a> Operation<'a> {
         }
         let &[first, second, third, fourth, fifth, sixth] = encoded.args;
         Ok(match encoded.op {
+            raw::OP_ASK_EXECUTABLE => {
+                Self::AskExecutable { number: encoded.nr, arguments: encoded.args }
+            }
             raw::OP_STARTUP => Self::Startup { to: UserAddr::new(first), room: second },
             raw::OP_EXIT => Self::Exit { status: half(first)? as i32 },
             raw::OP_EXIT_SIGNAL => {
@@ -798,6 +812,7 @@ fn thread(word: u64) -> Result<Option<Tid>, DecodeError> {
 pub const fn name(op: u32) -> Option<&'static str> {
     Some(match op {
         raw::OP_SYSCALL => "system call",
+        raw::OP_ASK_EXECUTABLE => "system call on the executable",
         raw::OP_STARTUP => "start-up",
         raw::OP_EXIT => "exit",
         raw::OP_EXIT_SIGNAL => "exit by signal",

@@ -41,24 +41,26 @@ pub enum Class {
 }
 
 /// The call may wait without bound, in Linux or in the realm, and a signal ends the wait.
-pub const WAITS: u8 = 1;
+pub const WAITS: u16 = 1;
 /// The call is made again after a handler with `SA_RESTART` interrupted it (signal(7)).
-pub const RESTARTS: u8 = 2;
+pub const RESTARTS: u16 = 2;
 /// The first argument is a file descriptor.
-pub const FD: u8 = 4;
+pub const FD: u16 = 4;
 /// Some argument points into the program's memory.
-pub const POINTERS: u8 = 8;
+pub const POINTERS: u16 = 8;
 /// The call may change the user ids by which Linux decides which processes the caller may signal.
-pub const IDS: u8 = 16;
+pub const IDS: u16 = 16;
 
 /// The result is a new file descriptor.
-pub const NEW_FD: u8 = 32;
+pub const NEW_FD: u16 = 32;
 /// The first argument is the descriptor of a directory that a path is relative to.
-pub const DIRECTORY: u8 = 64;
+pub const DIRECTORY: u16 = 64;
 
 /// The call may change what Linux has new threads inherit of a thread: of the caller, or of one
 /// that an argument names.
-pub const HERITAGE: u8 = 128;
+pub const HERITAGE: u16 = 128;
+/// It opens the file of a path, or asks for it.
+pub const ASKS: u16 = 256;
 
 /// What the table says of one system call.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +72,8 @@ pub struct Row {
     /// Who serves it.
     pub class: Class,
     /// [`WAITS`], [`RESTARTS`], [`FD`], [`POINTERS`], [`IDS`], [`NEW_FD`], [`DIRECTORY`],
-    /// [`HERITAGE`].
-    pub flags: u8,
+    /// [`HERITAGE`], [`ASKS`].
+    pub flags: u16,
     /// The remark of the documentation page: what is supported, or why the call is not; may be
     /// empty.
     pub support: &'static str,
@@ -129,6 +131,13 @@ impl Row {
     /// Says whether the first argument is the descriptor of a directory that a path is relative to.
     pub fn takes_directory(&self) -> bool {
         self.flags & DIRECTORY != 0
+    }
+
+    /// Returns the position of the path, if the call opens what is there or asks for it: that may
+    /// be the program's own executable, which Linux knows as the shadow's.
+    #[inline]
+    pub fn path_asked_for(&self) -> Option<usize> {
+        (self.flags & ASKS != 0).then_some(self.takes_directory().into())
     }
 
     /// Returns the positions of further arguments that are file descriptors, without those of

@@ -3,15 +3,9 @@
 
 use core::ffi::CStr;
 
-use crtos_abi::UserAddr;
-
 use crate::{
     decimal::Decimal,
-    program::Memory,
-    sys::{
-        file::{self, Path},
-        process,
-    },
+    sys::file::{self, Path},
 };
 
 const FOLDER: &[u8] = b"/proc/self/fd/";
@@ -48,20 +42,4 @@ impl Link {
 pub fn path_of(fd: i32, room: &mut [u8]) -> &[u8] {
     let length = file::read_link(Link::to(fd).name(), room).unwrap_or(0);
     room.get(..length).unwrap_or_default()
-}
-
-/// Tells whether the name at `path` is `/proc/self/exe`, or `/proc/PID/exe` of this process.
-pub fn is_own_executable(path: UserAddr) -> bool {
-    let Some(name) = behind(path, b"/proc/") else { return false };
-    let own = || Decimal::new(process::pid().get());
-    let rest = behind(name, b"self").or_else(|| behind(name, own().digits()));
-    rest.is_some_and(|rest| behind(rest, b"/exe\0").is_some())
-}
-
-/// Returns what is behind `text`, of at most [`MOST_DIGITS`], if that is at `at`.
-fn behind(at: UserAddr, text: &[u8]) -> Option<UserAddr> {
-    let mut room = [0; MOST_DIGITS];
-    let there = room.get_mut(..text.len())?;
-    at.read(there).ok()?;
-    (there == text).then(|| at.wrapping_add(text.len() as u64))
 }

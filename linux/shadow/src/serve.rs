@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The loop of the shadow: take a request, carry it out, hand in the result.
 
-use crtos_abi::{PAGE_SIZE, UserAddr, ioctl::Remote};
+use crtos_abi::{PAGE_SIZE, ioctl::Remote};
 use crtos_channel::{
     Encoded, Operation, Slot,
     operation::{DecodeError, FirstMade},
 };
+use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
 use crate::{
     call, descriptors, device, exec,
-    links::{self, Link},
+    links::Link,
     listing, own,
     process::{self, Child, Forked},
     program::Memory,
@@ -85,6 +86,19 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         Operation::SystemCall { number, arguments } => unsafe {
             system_call(number, arguments, startup)
         },
+        Operation::AskExecutable { number, arguments } => {
+            let mut args = *arguments;
+            let link = Link::to(own::executable());
+            let path = crtos_syscalls::lookup(number.into()).and_then(Row::path_asked_for);
+            match path.and_then(|at| args.get_mut(at)) {
+                None => Err(Errno::EINVAL),
+                Some(path) => {
+                    *path = link.argument();
+                    // SAFETY: the caller's duty; of these calls Linux reads the path.
+                    unsafe { system_call(number, &args, startup) }
+                }
+            }
+        }
         Operation::Fork { flags, pidfd } => match Child::new(flags, pidfd) {
             Ok(child) => match process::fork(slot, &child, startup) {
                 Forked::Parent(result) => result.map(|pid| pid.get().into()),
@@ -153,7 +167,7 @@ fn refuse() -> ! {
 }
 
 /// Makes a system call of the program, for which the descriptors of the shadow's own do not exist.
-/// Of that of the executable the real-time kernel reads parts. `/proc/self/exe` is the program.
+/// Of that of the executable the real-time kernel reads parts.
 ///
 /// # Safety
 /// As for [`serve`].
@@ -191,30 +205,7 @@ unsafe fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Res
         }
         // SAFETY: the arguments are the program's.
         linux::__NR_getdents64 => unsafe { listing::getdents64(args) },
-        // By that name Linux has the shadow.
-        number => match path_argument(number) {
-            Some(at) if links::is_own_executable(UserAddr::new(args[at])) => {
-                let mut args = *args;
-                let link = Link::to(own::executable());
-                args[at] = link.argument();
-                make(&args)
-            }
-            _ => make(args),
-        },
-    }
-}
-
-/// Which argument of a call is a path that may lead to the program's executable.
-fn path_argument(number: u32) -> Option<usize> {
-    match number {
-        linux::__NR_readlink | linux::__NR_open | linux::__NR_stat | linux::__NR_access => Some(0),
-        linux::__NR_readlinkat
-        | linux::__NR_openat
-        | linux::__NR_newfstatat
-        | linux::__NR_statx
-        | linux::__NR_faccessat
-        | linux::__NR_faccessat2 => Some(1),
-        _ => None,
+        _ => make(args),
     }
 }
 

@@ -2,9 +2,9 @@
 //! Paths that name descriptors of the process itself: `/dev/fd/N`, `/proc/self/fd/N`, `/dev/stdin`
 //! and its relatives. Linux knows only a placeholder by them if the file is local.
 
-use alloc::vec::Vec;
+use alloc::{format, vec::Vec};
 
-use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_abi::{PAGE_SIZE, UserAddr, ids::Pid};
 
 use crate::{abi::Errno, memory::user};
 
@@ -56,6 +56,20 @@ pub fn descriptor(path: UserAddr) -> Option<u64> {
             .position(|rest| follows(path + WORD as u64, rest))
             .map(|number| number as u64),
         _ => link(path),
+    }
+}
+
+/// Whether the path at an address of the program is `/proc/self/exe`, or `/proc/PID/exe` of this
+/// `pid`. To Linux that is the shadow.
+pub fn is_executable(path: UserAddr, pid: Pid) -> bool {
+    const PROC: &[u8] = b"/proc/";
+    match start(path) {
+        Some(start) if &start == b"/proc/se" => follows(path + WORD as u64, b"lf/exe\0"),
+        Some(start) if start.starts_with(PROC) => {
+            let name = format!("{pid}/exe\0");
+            follows(path + PROC.len() as u64, name.as_bytes())
+        }
+        _ => false,
     }
 }
 

@@ -4,13 +4,14 @@
 
 use core::sync::atomic::Ordering;
 
-use crtos_abi::channel::RESULT_NOT_MADE;
+use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
 use crtos_channel::Operation;
 use crtos_core::task;
 
 use super::request;
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
+    files::names,
     process::{ThreadExt as _, UserThread, lapse, spares},
     signal,
 };
@@ -48,7 +49,12 @@ fn pass_on(row: &Row, args: impl Fn() -> Args) -> SysResult {
         }
         user.disturbed.store(false, Ordering::Relaxed);
         let (number, arguments) = (row.number.into(), &args());
-        let result = request(Operation::SystemCall { number, arguments });
+        let is_executable =
+            |at: usize| names::is_executable(UserAddr::new(arguments[at]), user.process.pid);
+        let result = request(match row.path_asked_for().is_some_and(is_executable) {
+            true => Operation::AskExecutable { number, arguments },
+            false => Operation::SystemCall { number, arguments },
+        });
         user.interruptible.store(false, Ordering::Relaxed);
         let result = result?;
         // A clock that the call has set is in force when it returns, whatever CPU the doorbell for
