@@ -137,8 +137,8 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     execute(UserAddr::new(path), None, arguments, environment)
 }
 
-/// execveat(directory, path, arguments, environment, flags). As in Linux, a program that is found by
-/// a descriptor has a name in `/dev/fd`.
+/// execveat(directory, path, arguments, environment, flags). As in Linux, a program that is found
+/// by a descriptor has a name in `/dev/fd`.
 pub fn execveat([directory, path, arguments, environment, flags, _]: Args) -> SysResult {
     const KNOWN: u32 = linux::AT_EMPTY_PATH | linux::AT_SYMLINK_NOFOLLOW;
     lapse::refuse()?;

@@ -45,8 +45,8 @@ const SERVING: [&str; 2] = ["crtos_realm_doorbell", "crtos_remote"];
 /// The number of the CPU that takes the samples.
 const OWN: u8 = 0;
 
-/// Measures a figure, a wake-up under `load`, and prints where its instructions went. With `list` it
-/// prints each instruction of the median.
+/// Measures a figure, a wake-up under `load`, and prints where its instructions went. With `list`
+/// it prints each instruction of the median.
 pub fn calls(target: Target, name: &str, load: &str, samples: u64, list: bool) -> Result<u8> {
     let figure = Figure::named(name)
         .filter(|figure| {
