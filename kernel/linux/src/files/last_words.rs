@@ -9,14 +9,14 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crtos_abi::UserAddr;
-use crtos_channel::{Channel, Operation};
+use crtos_channel::Channel;
 use linux_raw_sys::general as linux;
 
 use crtos_core::task::{self, WaitQueue};
 
 use super::{Events, Memory, Watchers, device::Device, wait};
 use crate::{
-    abi::{Errno, SysResult, linux_result},
+    abi::{Errno, SysResult},
     memory::user,
     process::ThreadExt as _,
     remote,
@@ -111,6 +111,5 @@ fn may_read() -> bool {
     if user.process.is_out_of_reach() {
         return user.process.certain_uid() == Some(0);
     }
-    let operation = Operation::IsCapable { capability: linux::CAP_SYSLOG };
-    remote::request(operation).is_ok_and(|result| linux_result(result).is_ok())
+    remote::is_capable(linux::CAP_SYSLOG).unwrap_or(false)
 }

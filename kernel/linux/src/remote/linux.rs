@@ -95,6 +95,11 @@ pub fn own_call(nr: u32, args: &[u64]) -> SysResult {
     linux(nr, args)
 }
 
+/// Whether Linux's kernel grants the calling thread that capability (CAP_*). Sleeps.
+pub fn is_capable(capability: u32) -> Result<bool, Errno> {
+    Ok(linux_result(request(Operation::IsCapable { capability })?).is_ok())
+}
+
 /// Has Linux make call `nr` on behalf of one that is served here.
 pub fn linux(nr: u32, args: &[u64]) -> SysResult {
     let mut all = [0; 6];

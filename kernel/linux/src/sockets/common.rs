@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::UserAddr;
-use crtos_channel::Operation;
 use crtos_core::time::{self, Clock, Nanos};
 use crtos_nic::stamping::{self, Stamping};
 use linux_raw_sys::{general as linux, net};
@@ -539,7 +538,7 @@ impl Common {
 /// Whether the program has one of these capabilities. May sleep.
 fn is_capable(any: &[u32]) -> Result<bool, Errno> {
     for &capability in any {
-        if linux_result(remote::request(Operation::IsCapable { capability })?).is_ok() {
+        if remote::is_capable(capability)? {
             return Ok(true);
         }
     }

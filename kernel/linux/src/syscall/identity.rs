@@ -4,13 +4,12 @@
 use alloc::sync::Arc;
 
 use crtos_abi::{UserAddr, ids::Tid};
-use crtos_channel::Operation;
 use linux_raw_sys::{general as linux, prctl};
 
 use crtos_core::{devices::ports, task};
 
 use crate::{
-    abi::{Args, Errno, SysResult, linux_result},
+    abi::{Args, Errno, SysResult},
     memory::user,
     process::{End, ThreadExt as _, lapse, threads},
     remote,
@@ -186,7 +185,9 @@ pub fn iopl([level, ..]: Args) -> SysResult {
 }
 
 /// Whether Linux's kernel permits the calling thread to touch ports, whatever its shadow says.
-fn may_touch_ports() -> Result<u64, Errno> {
-    let operation = Operation::IsCapable { capability: linux::CAP_SYS_RAWIO };
-    linux_result(remote::request(operation)?)
+fn may_touch_ports() -> Result<(), Errno> {
+    match remote::is_capable(linux::CAP_SYS_RAWIO)? {
+        true => Ok(()),
+        false => Err(Errno::EPERM),
+    }
 }

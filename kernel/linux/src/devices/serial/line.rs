@@ -4,7 +4,6 @@
 use alloc::{format, string::String, sync::Arc};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crtos_channel::Operation;
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
@@ -17,7 +16,7 @@ use crtos_tty::{Port, Wake, port::STEPS, uart::Kind};
 
 use super::{Ports, transfer};
 use crate::{
-    abi::{Errno, SysResult, linux_result},
+    abi::{Errno, SysResult},
     devices::attendance::Attendance,
     files::{
         Events, Memory, Watchers,
@@ -319,12 +318,9 @@ impl Opening {
     /// Opens `line` with flags of open(2). EBUSY if it is exclusive to others and the caller has no
     /// CAP_SYS_ADMIN. Waits for the carrier unless O_NONBLOCK or CLOCAL says otherwise.
     pub fn new(line: &Arc<Line>, flags: u32) -> Result<Self, Errno> {
-        if line.is_exclusive.load(Ordering::Relaxed) && line.openings() > 0 {
-            let operation = Operation::IsCapable { capability: linux::CAP_SYS_ADMIN };
-            let capable = remote::request(operation).map(linux_result);
-            if !capable.is_ok_and(|result| result.is_ok()) {
-                return Err(Errno::EBUSY);
-            }
+        let is_taken = line.is_exclusive.load(Ordering::Relaxed) && line.openings() > 0;
+        if is_taken && !remote::is_capable(linux::CAP_SYS_ADMIN).unwrap_or(false) {
+            return Err(Errno::EBUSY);
         }
         let opening = Self { line: line.clone(), generation: line.open()? };
         if flags & linux::O_NONBLOCK == 0 {

@@ -5,16 +5,10 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crtos_channel::Operation;
 use linux_raw_sys::{general as linux, net};
 
 use super::link;
-use crate::{
-    abi::{Errno, linux_result},
-    files::socket::Foreign,
-    remote,
-    sockets::net::interface,
-};
+use crate::{abi::Errno, files::socket::Foreign, remote, sockets::net::interface};
 
 /// How an option is kept that only keeps a number.
 struct Kept {
@@ -288,9 +282,9 @@ impl Options {
             true => 0,
             false => device(name, value).ok_or(Errno::ENODEV)?,
         };
-        if self.device() != 0 && self.device() != index {
-            let operation = Operation::IsCapable { capability: linux::CAP_NET_RAW };
-            linux_result(remote::request(operation)?).map_err(|_| Errno::EPERM)?;
+        let is_other = self.device() != 0 && self.device() != index;
+        if is_other && !remote::is_capable(linux::CAP_NET_RAW)? {
+            return Err(Errno::EPERM);
         }
         self.device.store(index, Ordering::Relaxed);
         Ok(())

@@ -3,17 +3,12 @@
 
 use core::net::SocketAddrV4;
 
-use crtos_channel::Operation;
 use crtos_core::{arch, task::Mutex};
 use crtos_inet::ports::{Binding, Ports, Refusal};
 use linux_raw_sys::{general as linux, net};
 
 use super::options::Options;
-use crate::{
-    abi::{Errno, linux_result},
-    remote,
-    sockets::common::Common,
-};
+use crate::{abi::Errno, remote, sockets::common::Common};
 
 /// Ports below that are the administrator's.
 const FIRST_COMMON: u16 = 1024;
@@ -32,8 +27,10 @@ pub fn check(port: u16) -> Result<(), Errno> {
     if port == 0 || port >= FIRST_COMMON {
         return Ok(());
     }
-    let operation = Operation::IsCapable { capability: linux::CAP_NET_BIND_SERVICE };
-    linux_result(remote::request(operation)?).map(|_| ()).map_err(|_| Errno::EACCES)
+    match remote::is_capable(linux::CAP_NET_BIND_SERVICE)? {
+        true => Ok(()),
+        false => Err(Errno::EACCES),
+    }
 }
 
 /// A number to begin with in looking for a free port.
