@@ -45,6 +45,8 @@ pub enum Call {
     Nanosleep,
     /// `getitimer`
     Getitimer,
+    /// `getrlimit`
+    Getrlimit,
     /// `setrlimit`
     Setrlimit,
     /// `prlimit64`

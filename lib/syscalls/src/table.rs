@@ -198,7 +198,7 @@ pub const TABLE: &[Row] = &[
     row(94, "lchown", Remote, POINTERS, ""),
     row(95, "umask", Remote, 0, ""),
     row(96, "gettimeofday", Local(Gettimeofday), POINTERS, ""),
-    row(97, "getrlimit", Remote, POINTERS, ""),
+    row(97, "getrlimit", Dual(Getrlimit), POINTERS, "as prlimit64"),
     row(
         98,
         "getrusage",
@@ -547,7 +547,7 @@ pub const TABLE: &[Row] = &[
         "prlimit64",
         Dual(Prlimit64),
         POINTERS,
-        "Linux keeps the limits; RLIMIT_STACK counts at execve, up to 64 MiB; RLIMIT_AS and RLIMIT_DATA have no effect in the realm",
+        "Linux keeps the limits, but for RLIMIT_AS and RLIMIT_DATA, which it is not told of; RLIMIT_STACK counts at execve, up to 64 MiB",
     ),
     row(303, "name_to_handle_at", Remote, POINTERS | DIRECTORY, ""),
     row(304, "open_by_handle_at", Remote, POINTERS | NEW_FD, ""),

@@ -85,7 +85,7 @@ impl<O> Attributes<O> {
     }
 
     /// Says whether RLIMIT_DATA counts the region.
-    fn is_data(&self) -> bool {
+    pub fn is_data(&self) -> bool {
         self.protection.contains(Protection::WRITE) && !self.is_shared() && self.kind != Kind::Stack
     }
 
@@ -166,6 +166,8 @@ pub struct Usage {
     pub data: u64,
     /// Locked (RLIMIT_MEMLOCK).
     pub locked: u64,
+    /// Stacks that the kernel made.
+    pub stacks: u64,
 }
 
 impl Usage {
@@ -178,6 +180,7 @@ impl Usage {
         change(&mut self.mapped, true);
         change(&mut self.data, attributes.is_data());
         change(&mut self.locked, attributes.locked);
+        change(&mut self.stacks, attributes.kind == Kind::Stack);
     }
 
     /// Changes the attributes of a region of `bytes`, which counts as what it is then.
@@ -518,12 +521,16 @@ mod tests {
         ]
     }
 
-    /// Plain memory, the heap, or an object: private, shared, shared and never writable, shared and
-    /// never executable. Objects are mapped at the offsets of their addresses.
+    /// Plain memory, the heap, an object (private, shared, shared and never writable, shared and
+    /// never executable), or a stack. Objects are mapped at the offsets of their addresses.
     fn attributes(protection: u8, which: u8, page: u64) -> Attributes<u8> {
         let protection = Protection::from_bits_truncate(protection);
-        let kind = if which == 1 { Kind::Heap } else { Kind::Anonymous };
-        let backing = (which > 1).then_some(Backing {
+        let kind = match which {
+            1 => Kind::Heap,
+            6 => Kind::Stack,
+            _ => Kind::Anonymous,
+        };
+        let backing = (2..6).contains(&which).then_some(Backing {
             object: which,
             offset: page * FRAME_SIZE,
             shared: which > 2,
@@ -711,8 +718,13 @@ mod tests {
                 };
                 let usage = Usage {
                     mapped: bytes(&|_| true),
-                    data: bytes(&|a| a.protection.contains(Protection::WRITE) && !a.is_shared()),
+                    data: bytes(&|a| {
+                        a.protection.contains(Protection::WRITE)
+                            && !a.is_shared()
+                            && a.kind != Kind::Stack
+                    }),
                     locked: bytes(&|a| a.locked),
+                    stacks: bytes(&|a| a.kind == Kind::Stack),
                 };
                 prop_assert_eq!(regions.usage(), usage);
                 for region in before {

@@ -19,7 +19,8 @@ impl<'a> Scratch<'a> {
     pub fn open(space: &'a AddressSpace, length: u64) -> Result<Self, MapError> {
         let protection = Protection::READ | Protection::WRITE;
         let placement = Placement::Anywhere { hint: UserAddr::NULL };
-        let start = space.map(Map::private(placement, length, protection))?;
+        let map = Map { is_own: true, ..Map::private(placement, length, protection) };
+        let start = space.map(map)?;
         Ok(Self { space, start, length })
     }
 }

@@ -31,6 +31,7 @@ use crate::{
         Process, ThreadExt as _,
         account::{Account, Usage},
         lapse,
+        limits::Own,
         speculation::Speculation,
         threads,
     },
@@ -53,6 +54,8 @@ pub struct Legacy {
     pub speculation: Speculation,
     /// The I/O ports that the thread may use.
     pub ports: PortPermissions,
+    /// What it may map.
+    pub limits: Own,
     /// Its interval timers.
     timers: timers::Kept,
     /// The signals that were pending, or came while the program was executed.
@@ -220,6 +223,7 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
             affinity: current.affinity(),
             speculation: Speculation::of(&user.speculation),
             ports: task::port_permissions(),
+            limits: *user.process.own_limits.lock(),
             timers: timers::take(&user.process),
             pending: take_pending(),
             used: user.process.used(),
@@ -245,7 +249,9 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
         }
         if refused == RESULT_IN_LINUX {
             files.leave_to_linux()?;
+            user.process.hand_over_limits()?;
             result = exec(false);
+            user.process.take_back_limits()?;
         }
     }
     linux_result(result?)

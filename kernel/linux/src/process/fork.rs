@@ -319,6 +319,7 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     user.process.account.call_once(|| parent.process.account().of_child(sibling));
     signal::copy(user, parent, wanted);
     timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
+    user.process.set_own_limits(*parent.process.own_limits.lock());
     user.process.numbering.set(parent.process.numbering.get());
     let strict = parent.process.strict.load(Ordering::Relaxed);
     user.process.strict.store(strict, Ordering::Relaxed);

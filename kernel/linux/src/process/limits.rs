@@ -2,20 +2,121 @@
 //! Limits that are enforced here: how many signals may be queued for a process, how many
 //! descriptors it may have, what its threads may run. Linux keeps them, and its kernel tells them:
 //! the shadow, over which its user has power, is not asked.
+//!
+//! What a process may map is kept here alone ([`Own`]). The shadow maps every address that its
+//! program may have, and could not do anything any more if Linux knew of such a limit.
 
 use alloc::sync::Arc;
 
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::{Operation, operation::Limits};
 use linux_raw_sys::general as linux;
 
 use super::Process;
 use crate::{
     abi::{Errno, linux_result},
+    memory::{Scratch, user},
     remote, timers,
 };
 
-/// Notes the limits of a process that begins, but for that of descriptors.
-pub fn begin(process: &Arc<Process>) -> Result<(), Errno> {
+/// A limit: soft and hard.
+pub type Limit = [u64; 2];
+
+/// Limits that Linux is not told of: RLIMIT_AS and RLIMIT_DATA.
+#[derive(Clone, Copy, Debug)]
+pub struct Own([Limit; 2]);
+
+impl Own {
+    /// There are none.
+    pub const NONE: Self = Self([[u64::MAX; 2]; 2]);
+    const RESOURCES: [u32; 2] = [linux::RLIMIT_AS, linux::RLIMIT_DATA];
+
+    /// Which of them that is (`RLIMIT_*`).
+    fn place(resource: u32) -> Option<usize> {
+        Self::RESOURCES.iter().position(|&own| own == resource)
+    }
+
+    /// What Linux has for a program that begins. It is told by the shadow: whoever evades it gets
+    /// no more than what all may have otherwise. Thread context; sleeps.
+    fn of_linux() -> Result<Self, Errno> {
+        let mut all = Self::NONE;
+        for (limit, resource) in all.0.iter_mut().zip(Self::RESOURCES) {
+            *limit = in_linux(resource, None)?;
+        }
+        Ok(all)
+    }
+}
+
+/// The limit that Linux has for the shadow of the calling thread, from now on `new` if that is
+/// there. Sleeps.
+pub fn in_linux(resource: u32, new: Option<Limit>) -> Result<Limit, Errno> {
+    let space = user::space()?;
+    let scratch = Scratch::open(&space, PAGE_SIZE)?;
+    let old = scratch.start + size_of::<Limit>() as u64;
+    let given = match new {
+        Some(new) => {
+            user::write_words(scratch.start, new)?;
+            scratch.start
+        }
+        None => UserAddr::NULL,
+    };
+    remote::linux(linux::__NR_prlimit64, &[0, resource.into(), given.get(), old.get()])?;
+    Ok(user::read_words(old)?)
+}
+
+impl Process {
+    /// The limit of a resource, if Linux is not told of that. Any context.
+    pub fn own_limit(&self, resource: u32) -> Option<Limit> {
+        Own::place(resource).map(|at| self.own_limits.lock().0[at])
+    }
+
+    /// Changes it. Any context.
+    pub fn set_own_limit(&self, resource: u32, limit: Limit) {
+        let mut all = *self.own_limits.lock();
+        if let Some(at) = Own::place(resource) {
+            all.0[at] = limit;
+        }
+        self.set_own_limits(all);
+    }
+
+    /// Changes all of them. A process whose memory is another's does not limit that one.
+    pub fn set_own_limits(&self, all: Own) {
+        *self.own_limits.lock() = all;
+        let Own([[all, _], [data, _]]) = all;
+        if !self.is_guest {
+            self.space.set_limits(all, data);
+        }
+    }
+
+    /// Tells Linux of the soft ones, for a program that goes on there. Sleeps.
+    pub fn hand_over_limits(&self) -> Result<(), Errno> {
+        let Own(all) = *self.own_limits.lock();
+        for ([soft, _], resource) in all.into_iter().zip(Own::RESOURCES) {
+            let [_, hard] = in_linux(resource, None)?;
+            if soft < hard {
+                in_linux(resource, Some([soft, hard]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The opposite: the program goes on here. Sleeps.
+    pub fn take_back_limits(&self) -> Result<(), Errno> {
+        for resource in Own::RESOURCES {
+            let [_, hard] = in_linux(resource, None)?;
+            in_linux(resource, Some([hard; 2]))?;
+        }
+        Ok(())
+    }
+}
+
+/// Notes the limits of a process that begins, but for that of descriptors. `own`: those that Linux
+/// is not told of, if the program was executed in the realm.
+pub fn begin(process: &Arc<Process>, own: Option<Own>) -> Result<(), Errno> {
+    process.set_own_limits(match own {
+        Some(own) => own,
+        None => Own::of_linux()?,
+    });
     let limits = of(process)?;
     for resource in [linux::RLIMIT_SIGPENDING, linux::RLIMIT_CPU, linux::RLIMIT_RTTIME] {
         note(process, resource, &limits)?;

@@ -110,6 +110,8 @@ pub struct Process {
     pub uid: u32,
     /// What the programs of that user may have, if that is limited.
     pub limits: Option<&'static UserLimits>,
+    /// What it may map; see [`limits`].
+    own_limits: SpinLock<limits::Own>,
     /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
     has_changed_ids: AtomicBool,
     /// What it does on signals, and what is pending.
@@ -177,6 +179,7 @@ impl Process {
             files: Once::new(),
             account: Once::new(),
             numbering: Chosen::new(),
+            own_limits: SpinLock::new(limits::Own::NONE),
             strict: AtomicU32::new(Strict::No as u32),
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),

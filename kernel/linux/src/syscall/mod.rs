@@ -125,6 +125,7 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::TimerGetoverrun => timers::timer_getoverrun(args),
         Call::TimerDelete => timers::timer_delete(args),
 
+        Call::Getrlimit => limits::getrlimit(row, args),
         Call::Setrlimit => limits::setrlimit(args),
         Call::Prlimit64 => limits::prlimit64(args),
 

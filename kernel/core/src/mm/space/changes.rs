@@ -23,7 +23,7 @@ pub(super) const LOW: Range<UserAddr> = UserAddr::new(1 << 30)..UserAddr::new(2 
 
 /// The right to change what is mapped, which one thread of the program has at a time.
 pub(super) struct Changes<'a> {
-    space: &'a AddressSpace,
+    pub(super) space: &'a AddressSpace,
     /// A copy of the layout's.
     pub(super) regions: MutexGuard<'a, Regions>,
     /// Something is in change.

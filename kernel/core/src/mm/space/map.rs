@@ -29,7 +29,7 @@ const RIGHTS_STEP: usize = 4;
 impl AddressSpace {
     /// Maps; returns the address.
     pub fn map(&self, request: Map) -> Result<UserAddr, MapError> {
-        let Map { placement, length, protection, kind, backing, populate } = request;
+        let Map { placement, length, protection, kind, backing, populate, is_own } = request;
         let align = if kind == Kind::Large { BLOCK_SIZE } else { FRAME_SIZE };
         let length = match length {
             0 => return Err(MapError::Invalid),
@@ -42,6 +42,14 @@ impl AddressSpace {
             return Err(MapError::NoMemory);
         }
         let mut changes = self.changes();
+        let attributes = Attributes { backing, ..Attributes::plain(protection, kind) };
+        if !is_own {
+            let replaced = match placement {
+                Placement::Fixed(start) => start..start.saturating_add(length),
+                _ => NOTHING,
+            };
+            changes.admit(length, &attributes, &replaced)?;
+        }
         let start = match placement {
             Placement::Anywhere { hint } => match changes.hinted(hint, length, align) {
                 Some(start) => start,
@@ -75,8 +83,8 @@ impl AddressSpace {
             let layout = self.layout.lock();
             (layout.populate, layout.populate_files)
         };
-        let populate = populate || backing.is_some() && populate_files;
-        let attributes = Attributes { locked, backing, ..Attributes::plain(protection, kind) };
+        let populate = populate || attributes.backing.is_some() && populate_files;
+        let attributes = Attributes { locked, ..attributes };
         changes.apply(|regions| regions.insert(start, length, attributes.clone()))?;
         drop(changes);
         if (populate || locked) && !protection.is_empty() {
@@ -212,6 +220,7 @@ impl AddressSpace {
             return Err(MapError::NoMemory);
         }
         let mut changes = self.changes();
+        changes.admit_rights(&range, protection)?;
         self.split_edges(&range)?;
         changes.apply(|regions| regions.protect(range.start, length, protection))?;
         let mut reduced = Collected::new();
@@ -411,6 +420,10 @@ impl AddressSpace {
                 MapError::NoMemory
             });
         }
+        if new_length > old_length {
+            let replaced = fixed.map_or(NOTHING, |target| target..target + new_length);
+            changes.admit(new_length - old_length, &region.attributes, &replaced)?;
+        }
         if let Some(target) = fixed {
             let new = pages_of(target, new_length)?;
             if !may_move || (new.start < old.end && old.start < new.end) {
@@ -485,6 +498,9 @@ impl AddressSpace {
             let mut attributes = Attributes::plain(rights, Kind::Heap);
             attributes.locked = populate;
             let more = new_page - old_page;
+            if changes.admit(more, &attributes, &NOTHING).is_err() {
+                return old;
+            }
             if changes.apply(|regions| regions.insert(old_page, more, attributes.clone())).is_err()
             {
                 return old;

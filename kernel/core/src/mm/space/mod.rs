@@ -19,6 +19,7 @@ pub(crate) mod copy;
 pub(crate) mod device;
 mod fault;
 mod fork;
+mod limits;
 mod map;
 mod mirror;
 mod pin;
@@ -46,6 +47,7 @@ use crtos_abi::channel::SHADOW_END;
 use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
+use limits::Limits;
 use mirror::Mirror;
 pub use mirror::Target;
 pub use pin::Pinned;
@@ -81,6 +83,8 @@ pub struct Map {
     /// Fill it now (MAP_POPULATE, MAP_LOCKED); the whole space has its own switch,
     /// [`AddressSpace::set_populate`].
     pub populate: bool,
+    /// It is the kernel's own, for the time of a call: no limit counts.
+    pub is_own: bool,
 }
 
 impl Map {
@@ -93,6 +97,7 @@ impl Map {
             kind: Kind::Anonymous,
             backing: None,
             populate: false,
+            is_own: false,
         }
     }
 }
@@ -194,6 +199,7 @@ pub struct AddressSpace {
     root: Frame,
     present: AtomicU64,
     most_present: AtomicU64,
+    limits: Limits,
     /// What its pages count for, together with those of other spaces.
     quota: Option<&'static Quota>,
     /// Bytes that devices reach, or may reach.
@@ -266,6 +272,7 @@ impl AddressSpace {
             root,
             present: AtomicU64::new(0),
             most_present: AtomicU64::new(0),
+            limits: Limits::none(),
             quota,
             pinned: Arc::new(AtomicU64::new(0)),
             spare: SparePage::none(),

@@ -5,7 +5,6 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::Operation;
 use crtos_vfio::{
     Refused,
     abi::{
@@ -20,14 +19,15 @@ use spin::Once;
 
 use crtos_core::{
     devices::dma::{self, Mapping},
-    mm::{AddressSpace, heap},
+    mm::heap,
     task::Mutex,
 };
 
 use crate::{
-    abi::{Errno, SysResult, linux_result},
+    abi::{Errno, SysResult},
     files::{Watchers, character::Character, lock::Locks},
-    memory::{Scratch, user},
+    memory::user,
+    process::limits,
     remote,
 };
 
@@ -188,7 +188,7 @@ impl Container {
         from.checked_add(length.wrapping_sub(1)).ok_or(Errno::EINVAL)?;
         self.0.lock().check(start, length)?;
         let space = user::space()?;
-        let most = lockable(&space)?;
+        let most = lockable()?;
         let allowed = |pinned: u64| if pinned <= most { Ok(()) } else { Err(Errno::ENOMEM) };
         allowed(space.pinned().saturating_add(length))?;
         // Other calls go on meanwhile: what is touched may have to be read by Linux.
@@ -226,16 +226,12 @@ impl Container {
 /// Bytes that the program may keep in memory for devices, in all. Linux keeps the limit; it is told
 /// by the shadow, since whoever evades it gets no more than memory of the realm, for which programs
 /// have no limit otherwise.
-fn lockable(space: &AddressSpace) -> Result<u64, Errno> {
-    let operation = Operation::IsCapable { capability: linux::CAP_IPC_LOCK };
-    if remote::request(operation).map(linux_result)?.is_ok() {
+fn lockable() -> Result<u64, Errno> {
+    if remote::is_capable(linux::CAP_IPC_LOCK)? {
         return Ok(u64::MAX);
     }
-    let scratch = Scratch::open(space, PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
-    let resource = linux::RLIMIT_MEMLOCK.into();
-    remote::linux(linux::__NR_prlimit64, &[0, resource, 0, scratch.start.get()])?;
-    let [limit] = user::read_words(scratch.start)?;
-    Ok(limit)
+    let [soft, _] = limits::in_linux(linux::RLIMIT_MEMLOCK, None)?;
+    Ok(soft)
 }
 
 impl File {

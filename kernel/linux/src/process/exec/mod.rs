@@ -197,10 +197,11 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
 
     let blocked = remote::request(Operation::BlockedSignals)? as u64;
     signal::inherit(user, blocked, startup.ignored)?;
+    let own_limits = before.as_ref().map(|before| before.limits);
     if let Some(before) = before {
         before.resume(&user.process).map_err(|_| ExecError::Memory)?;
     }
-    limits::begin(&user.process)?;
+    limits::begin(&user.process, own_limits)?;
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
     super::scheduling::inherit()?;
     fpu::reset();
