@@ -210,7 +210,8 @@ CASE(threads_start_with_limits)
 
 	limit(RLIMIT_AS, LIMIT);
 	for (int i = 0; i < 20; i++)
-		CHECK(pthread_create(&thread, NULL, none, NULL) == 0 && pthread_join(thread, NULL) == 0);
+		CHECK(pthread_create(&thread, NULL, none, NULL) == 0 &&
+		      pthread_join(thread, NULL) == 0);
 }
 
 CASE(a_hard_limit_is_raised_by_root_alone)
@@ -220,7 +221,8 @@ CASE(a_hard_limit_is_raised_by_root_alone)
 	pid_t child = fork();
 
 	if (child == 0) {
-		int well = setrlimit(RLIMIT_AS, &lower) == 0 && setrlimit(RLIMIT_AS, &higher) == 0 &&
+		int well = setrlimit(RLIMIT_AS, &lower) == 0 &&
+			   setrlimit(RLIMIT_AS, &higher) == 0 &&
 			   setrlimit(RLIMIT_AS, &lower) == 0 && setuid(65534) == 0 &&
 			   setrlimit(RLIMIT_AS, &higher) == -1 && errno == EPERM &&
 			   prlimit(0, RLIMIT_AS, NULL, &now) == 0 && now.rlim_max == LIMIT &&
