@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -57,6 +58,22 @@ static int priority(pid_t tid, int value)
 	struct sched_param param = { .sched_priority = value };
 
 	return sched_setscheduler(tid, value ? SCHED_FIFO : SCHED_OTHER, &param);
+}
+
+/* Gives a thread so many milliseconds in each period of SCHED_DEADLINE. */
+static int reserve(pid_t tid, uint64_t runtime, uint64_t period)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attributes = { .size = 48, .policy = 6 };
+
+	attributes.runtime = runtime * 1000000;
+	attributes.deadline = attributes.period = period * 1000000;
+	return syscall(SYS_sched_setattr, tid, &attributes, 0);
 }
 
 /* Two threads pass a word to and fro. */
@@ -481,6 +498,43 @@ CASE(who_raises_itself_goes_on)
 
 	pthread_create(&thread, NULL, raised, NULL);
 	pthread_join(thread, &right);
+	CHECK(right);
+}
+
+/* Uses a reservation of its CPU's whole time for a second. Tells whether it had most of that. */
+static void *use_whole_cpu(void *argument)
+{
+	long begin, used;
+
+	(void)argument;
+	if (priority(0, 20) || pin(0, cpus[0]) || sched_setaffinity(0, sizeof(all), &all) ||
+	    reserve(0, 100, 100))
+		return NULL;
+	begin = milliseconds();
+	used = shown(CLOCK_THREAD_CPUTIME_ID);
+	while (milliseconds() - begin < 1000)
+		;
+	used = shown(CLOCK_THREAD_CPUTIME_ID) - used;
+	priority(0, 0);
+	return (void *)(used > 600000000L ? 1L : 0L);
+}
+
+/* One CPU has no whole time to give: 5 % of it are for others. */
+CASE(who_gets_its_next_budget_at_once_goes_on)
+{
+	static struct hog hog;
+	pthread_t thread;
+	void *right;
+
+	if (count < 2)
+		return;
+	start(&hog, 10);
+	while (!atomic_load(&hog.tid))
+		pause_for(1);
+	pin(hog.tid, cpus[0]);
+	pthread_create(&thread, NULL, use_whole_cpu, NULL);
+	pthread_join(thread, &right);
+	stop(&hog);
 	CHECK(right);
 }
 

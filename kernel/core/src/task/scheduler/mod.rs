@@ -145,10 +145,13 @@ impl State {
     /// Puts the thread that runs back, if it is ready, and takes the most urgent one.
     #[inline(always)]
     fn exchange(&mut self) -> &'static Thread {
-        let stays = self.of(self.current).progress.get() == Progress::Running;
+        let current = self.of(self.current);
+        let stays = current.progress.get() == Progress::Running;
         let running = if stays { self.running() } else { Urgency::IDLE };
+        // A thread with a budget may get the next one as it is put back, and be more urgent then.
+        let may_rise = stays && current.server().is_some();
         let first = match self.first.take() {
-            Some(first) if self.of(first).urgency() <= running => {
+            Some(first) if may_rise || self.of(first).urgency() <= running => {
                 self.enqueue(first, true);
                 None
             }
