@@ -538,6 +538,56 @@ CASE(who_gets_its_next_budget_at_once_goes_on)
 	CHECK(right);
 }
 
+static struct hog late;
+
+/* Counts by a reservation that has a late deadline, from the first CPU on. */
+static void *count_by_deadline(void *argument)
+{
+	int reserved = !pin(0, cpus[0]) && !sched_setaffinity(0, sizeof(all), &all) &&
+		       !reserve(0, 1000, 4000);
+
+	(void)argument;
+	atomic_store(&late.tid, syscall(SYS_gettid));
+	while (reserved && atomic_load(&late.go) == 1)
+		atomic_fetch_add(&late.count, 1);
+	return NULL;
+}
+
+/* Sleeps on the first CPU, then runs there by an early deadline until the other one counts. */
+static void *preempt_deadline(void *argument)
+{
+	long before, begin;
+
+	(void)argument;
+	if (pin(0, cpus[0]) || sched_setaffinity(0, sizeof(all), &all) || reserve(0, 400, 1000))
+		return NULL;
+	while (!atomic_load(&late.tid))
+		pause_for(10);
+	pause_for(50);
+	before = atomic_load(&late.count);
+	begin = milliseconds();
+	while (atomic_load(&late.count) == before && milliseconds() - begin < 100)
+		;
+	return (void *)(atomic_load(&late.count) != before ? 1L : 0L);
+}
+
+/* Nobody else sleeps or wakes meanwhile, so that no CPU looks what waits elsewhere. */
+CASE(who_has_a_later_deadline_goes_to_another_cpu)
+{
+	pthread_t thread;
+	void *right;
+
+	if (count < 2)
+		return;
+	late.go = 1;
+	late.tid = late.count = 0;
+	pthread_create(&thread, NULL, preempt_deadline, NULL);
+	pthread_create(&late.thread, NULL, count_by_deadline, NULL);
+	pthread_join(thread, &right);
+	stop(&late);
+	CHECK(right);
+}
+
 int main(int argc, char **argv)
 {
 	runner.arguments = argv;

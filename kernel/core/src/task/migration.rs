@@ -102,14 +102,12 @@ impl State {
     /// that runs something less urgent than it.
     pub(super) fn push(&mut self, limit: Urgency) {
         let own = self.cpu.index;
-        let candidate =
-            self.ready.iter().take(SEARCH).map(|(id, _)| queued(id)).find_map(|thread| {
-                let sched = self.of(thread);
-                let movable = sched.movable.get().is_some() && sched.urgency() > limit;
-                let there = movable.then(|| self.best_place(thread))?;
-                (there != own && CPU_STATES.running(there) < sched.urgency())
-                    .then_some((thread, there))
-            });
+        let candidate = self.candidates().find_map(|thread| {
+            let sched = self.of(thread);
+            let movable = sched.movable.get().is_some() && sched.urgency() > limit;
+            let there = movable.then(|| self.best_place(thread))?;
+            (there != own && CPU_STATES.running(there) < sched.urgency()).then_some((thread, there))
+        });
         if let Some((thread, there)) = candidate {
             self.dequeue(thread);
             self.send(thread, there, true);
