@@ -588,6 +588,29 @@ CASE(who_has_a_later_deadline_goes_to_another_cpu)
 	CHECK(right);
 }
 
+/* A thread that runs gets all of what it is given then, whatever it has run before. */
+CASE(a_reservation_begins_when_it_is_made)
+{
+	static struct hog hog;
+	clockid_t clock;
+	long used;
+
+	if (count < 2)
+		return;
+	start(&hog, 0);
+	while (!atomic_load(&hog.tid))
+		pause_for(1);
+	pause_for(400);
+	CHECK(pthread_getcpuclockid(hog.thread, &clock) == 0);
+	CHECK(reserve(hog.tid, 100, 4000) == 0);
+	used = shown(clock);
+	pause_for(400);
+	used = shown(clock) - used;
+	CHECK(priority(hog.tid, 0) == 0);
+	stop(&hog);
+	CHECK(used > 40000000L);
+}
+
 int main(int argc, char **argv)
 {
 	runner.arguments = argv;

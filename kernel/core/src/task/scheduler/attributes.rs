@@ -10,6 +10,10 @@ use crate::time::{self, Nanos};
 /// Applies `scheduling` to `thread`; for [`crate::task::deadlines`].
 pub(in crate::task) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
     let mut state = hold_of(thread);
+    if state.is_current(thread) {
+        // What it has run is not taken from what it is to have.
+        state.charge(time::ticks());
+    }
     let sched = state.of(thread);
     let before = sched.urgency();
     sched.scheduling.set(scheduling);

@@ -51,7 +51,7 @@ impl State {
                 self.current.note_overrun();
             }
         }
-        // Only the CPU that runs it adds to it.
+        // Only who holds the scheduler of the CPU that runs it adds to it.
         let total = self.current.run_time.load(Ordering::Relaxed) + ran.0;
         self.current.run_time.store(total, Ordering::Relaxed);
     }
