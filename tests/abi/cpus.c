@@ -448,6 +448,60 @@ CASE(the_highest_threads_run)
 	CHECK(wrong_levels == 0);
 }
 
+/* Goes round the CPUs, so that who runs there has to go elsewhere. */
+static void *chase(void *argument)
+{
+	long end;
+
+	(void)argument;
+	priority(0, 30);
+	for (int round = 0; round < 20; round++) {
+		pin(0, cpus[round % count]);
+		end = milliseconds() + 5;
+		while (milliseconds() < end)
+			;
+	}
+	return NULL;
+}
+
+/* As any other: it goes where something less urgent runs. */
+CASE(who_was_moved_often_is_raised_elsewhere)
+{
+	static struct hog low, high, hogs[MOST];
+	int index, wrong = 0;
+	pthread_t chaser;
+
+	if (count < 2)
+		return;
+	wrong += priority(0, 50) != 0 || pin(0, cpus[0]) != 0;
+	start(&low, 10);
+	while (!atomic_load(&low.tid))
+		pause_for(1);
+	wrong += sched_setaffinity(low.tid, sizeof(all), &all) != 0;
+	pthread_create(&chaser, NULL, chase, NULL);
+	pthread_join(chaser, NULL);
+	for (index = 1; index < count; index++) {
+		start(&hogs[index], 20);
+		while (!atomic_load(&hogs[index].tid))
+			pause_for(1);
+		wrong += pin(hogs[index].tid, cpus[index]) != 0;
+	}
+	wrong += !runs(&low);
+	start(&high, 40);
+	while (!atomic_load(&high.tid))
+		pause_for(1);
+	pause_for(400);
+	wrong += !waits(&low);
+	/* Where this one sleeps, the higher one goes on. */
+	wrong += priority(low.tid, 30) != 0;
+	wrong += !runs(&low);
+	stop(&high);
+	stop(&low);
+	for (index = 1; index < count; index++)
+		stop(&hogs[index]);
+	CHECK(wrong == 0);
+}
+
 static atomic_int starting_gun, finish_line, has_run;
 
 /* Runs from the moment that it is told to until it is told to stop, or for 30 seconds. */

@@ -17,7 +17,7 @@ use crtos_sched::placement::{self, Cpus};
 
 /// Most ready threads that are looked at for one that may run elsewhere.
 const SEARCH: usize = 16;
-/// How often a thread that became ready is sent on when it arrives too late to run.
+/// How often a thread that was sent somewhere is sent on when it arrives too late to run.
 const HOPS: u8 = 3;
 
 /// A thread on its way.
@@ -110,6 +110,7 @@ impl State {
         });
         if let Some((thread, there)) = candidate {
             self.dequeue(thread);
+            self.of(thread).hops.set(0);
             self.send(thread, there, true);
         }
     }
@@ -124,6 +125,7 @@ impl State {
         });
         if let Some(thread) = candidate {
             self.dequeue(thread);
+            self.of(thread).hops.set(0);
             self.send(thread, to, true);
         }
         self.publish_surplus();

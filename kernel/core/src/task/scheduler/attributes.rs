@@ -63,6 +63,7 @@ pub(in crate::task) fn set_affinity(thread: &Thread, cpus: CpuSet) {
     match sched.progress.get() {
         Progress::Ready => {
             state.dequeue(thread);
+            state.of(thread).hops.set(0);
             match stays {
                 true => state.make_ready(thread, false),
                 false => {

@@ -41,7 +41,7 @@ pub(in crate::task) struct Sched {
     /// What follows from these three.
     pub(in crate::task) urgency: Cell<Urgency>,
     pub(in crate::task) affinity: Cell<CpuSet>,
-    /// How often it was sent on since it became ready.
+    /// How often it was sent on since it was last decided where it runs.
     pub(in crate::task) hops: Cell<u8>,
     /// Whether it is counted among those that could run elsewhere.
     pub(in crate::task) movable: Cell<Option<Class>>,

@@ -183,6 +183,7 @@ impl State {
             Progress::Ready => {
                 self.dequeue(thread);
                 if self.may_go_on(thread) {
+                    self.of(thread).hops.set(0);
                     self.make_ready(thread, urgency < before);
                 }
             }
