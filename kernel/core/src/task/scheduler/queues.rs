@@ -106,10 +106,10 @@ impl State {
     #[inline(always)]
     fn make_first(&mut self, thread: &Thread, urgency: Urgency) {
         self.of(thread).progress.set(Progress::Ready);
-        self.queue_first();
+        self.state.set_running(urgency);
+        self.displace_first();
         // SAFETY: it is ready from now on.
         self.first = Some(unsafe { known(thread) });
-        self.state.set_running(urgency);
         self.ask_reschedule();
     }
 
@@ -124,6 +124,23 @@ impl State {
     pub(super) fn queue_first(&mut self) {
         if let Some(first) = self.first.take() {
             self.enqueue(first, true);
+        }
+    }
+
+    /// Something more urgent than the first ready thread runs next, as is published already.
+    #[inline(always)]
+    fn displace_first(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.displace(first);
+        }
+    }
+
+    #[inline(never)]
+    fn displace(&mut self, first: &Thread) {
+        self.enqueue(first, true);
+        // It was to run here, so that nobody else knows of it. An ordinary one has time.
+        if self.of(first).urgency() > Urgency::ORDINARY {
+            self.offer(first);
         }
     }
 
@@ -199,7 +216,7 @@ impl State {
     pub(super) fn raise_current(&mut self, urgency: Urgency) {
         if urgency > self.state.running() {
             self.state.set_running(urgency);
-            self.queue_first();
+            self.displace_first();
         }
     }
 }

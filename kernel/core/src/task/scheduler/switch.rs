@@ -82,7 +82,8 @@ pub(super) fn switch(cpu: &'static PerCpu, next: &'static Thread) {
     static BOOT: AtomicU64 = AtomicU64::new(0);
     let previous = cpu.current();
     if previous == ptr::from_ref(next) {
-        return;
+        // What was to run in its place may run elsewhere.
+        return migration::push_real_time();
     }
     trace::switch(next);
     next.switches.store(next.switches.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
