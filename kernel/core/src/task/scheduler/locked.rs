@@ -43,6 +43,9 @@ pub(in crate::task) struct State {
     pub(in crate::task) idle: &'static Thread,
     /// Since when the current thread was not charged.
     pub(in crate::task) since: Ticks,
+    /// When the turn of the current thread ends, if it does.
+    pub(in crate::task) turn_end: Option<Nanos>,
+    /// The same, or before that when ordinary threads have waited long enough.
     pub(in crate::task) slice_end: Option<Nanos>,
     /// What the timer is set for; [`Nanos::MAX`] if it is not set.
     pub(in crate::task) programmed: Nanos,

@@ -107,7 +107,7 @@ impl State {
             self.of(self.current).yields.set(true);
             self.ask_reschedule();
         } else if urgency == self.running()
-            && self.slice_end.is_none()
+            && self.turn_end.is_none()
             && self.of(self.current).is_sliced()
         {
             self.begin_slice();
@@ -169,11 +169,12 @@ impl State {
         self.current = next;
         let sched = self.of(next);
         sched.progress.set(Progress::Running);
-        let (slice_end, urgency) = match ptr::eq(next, self.idle) {
+        let (turn_end, urgency) = match ptr::eq(next, self.idle) {
             true => (None, Urgency::IDLE),
             false => (self.end_of_turn(next), sched.urgency()),
         };
-        self.slice_end = slice_end;
+        self.turn_end = turn_end;
+        self.slice_end = self.end_of_patience(turn_end, urgency);
         let fell = urgency < self.state.running();
         self.state.set_running(urgency);
         self.publish_surplus();
@@ -202,6 +203,7 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
         current: idle,
         idle,
         since: time::ticks(),
+        turn_end: None,
         slice_end: None,
         programmed: Nanos::MAX,
         runs_function: false,
@@ -316,10 +318,14 @@ pub fn timer_interrupt() {
         }
     }
     if state.slice_end.is_some_and(|end| end <= now) {
-        state.slice_end = None;
+        let is_over = state.turn_end.is_some_and(|end| end <= now);
+        if is_over {
+            state.turn_end = None;
+        }
+        state.slice_end = state.turn_end;
         let sched = state.of(state.current);
         let ends = sched.is_sliced() || sched.deadline().is_some();
-        match ends {
+        match is_over && ends {
             // Also of what is left because of a rounding.
             true => {
                 sched.slice_left.set(Ticks::ZERO);

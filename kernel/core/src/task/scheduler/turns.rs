@@ -8,7 +8,7 @@ use super::{Class, PATIENCE, Progress, State};
 use crate::arch::apic;
 use crate::task::Thread;
 use crate::time::{self, Nanos};
-use crtos_sched::clock::Ticks;
+use crtos_sched::{Urgency, clock::Ticks};
 
 impl State {
     /// The turn of the current thread has an end from now on.
@@ -17,7 +17,9 @@ impl State {
         if self.is_here() {
             let ran = time::ticks() - self.since;
             let left = self.of(self.current).slice_left.get() - ran;
-            self.slice_end = Some(time::now() + time::duration(left));
+            let end = time::now() + time::duration(left);
+            self.turn_end = Some(end);
+            self.slice_end = Some(self.slice_end.map_or(end, |patience| patience.min(end)));
             self.program();
         } else {
             self.ask_reschedule();
@@ -94,8 +96,23 @@ impl State {
             let others = sched.urgency().level().is_ok_and(|level| self.ready.has(level));
             others.then(|| time::now() + time::duration(sched.slice_left.get()))
         } else {
-            (self.movable[Class::Ordinary as usize] > 0).then(|| time::now() + PATIENCE)
+            None
         }
+    }
+
+    /// When this CPU is to look at a turn of that urgency, which begins now and ends at `turn_end`:
+    /// then, or before that because ordinary threads wait that could run elsewhere.
+    #[inline(always)]
+    pub(super) fn end_of_patience(
+        &self,
+        turn_end: Option<Nanos>,
+        urgency: Urgency,
+    ) -> Option<Nanos> {
+        if self.movable[Class::Ordinary as usize] == 0 || urgency <= Urgency::ORDINARY {
+            return turn_end;
+        }
+        let patience = time::now() + PATIENCE;
+        Some(turn_end.map_or(patience, |end| end.min(patience)))
     }
 
     /// Sets the timer for the earliest of what is due, if this is the CPU whose timer that is.
