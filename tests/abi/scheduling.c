@@ -404,6 +404,47 @@ CASE(threads_reschedule_one_at_once)
 	CHECK(param.sched_priority == shown_priority());
 }
 
+/* Gives the parent one priority all the time. */
+static void reschedule_parent(void)
+{
+	const struct sched_param param = { .sched_priority = 5 };
+	const pid_t parent = getppid();
+
+	while (getppid() == parent)
+		sched_setscheduler(parent, SCHED_FIFO, &param);
+	_exit(0);
+}
+
+CASE(a_stopped_process_holds_up_nobody_whom_it_reschedules)
+{
+	struct sched_param param = { .sched_priority = 6 };
+	pid_t other = fork(), guard;
+	int status;
+
+	if (other == 0)
+		reschedule_parent();
+	guard = fork();
+	if (guard == 0) {
+		/* Who waits for the other process goes on when that has ended. */
+		sleep(20);
+		kill(other, SIGKILL);
+		_exit(0);
+	}
+	for (int round = 0; round < 10; round++) {
+		usleep(3000 + 300 * round);
+		kill(other, SIGSTOP);
+		usleep(20000);
+		double start = seconds(CLOCK_MONOTONIC);
+
+		CHECK(sched_setscheduler(0, SCHED_FIFO, &param) == 0);
+		CHECK(seconds(CLOCK_MONOTONIC) - start < 10);
+		kill(other, SIGCONT);
+	}
+	kill(other, SIGKILL);
+	kill(guard, SIGKILL);
+	CHECK(waitpid(other, &status, 0) == other && waitpid(guard, &status, 0) == guard);
+}
+
 CASE(parameters_need_a_place)
 {
 	FAILS(EINVAL, sched_getparam(0, NULL));

@@ -55,7 +55,7 @@ pub struct UserThread {
     clear_child_tid: AtomicU64,
     /// What threads inherit of its shadow thread; see [`Self::heritage`].
     heritage: AtomicU32,
-    /// Its scheduling is changed by one thread at a time, here and in Linux.
+    /// Its scheduling is changed by one thread of its process at a time, here and in Linux.
     pub rescheduling: Mutex<()>,
     /// What it has asked for of what the processor executes ahead.
     pub speculation: Speculation,

@@ -10,7 +10,7 @@
 
 use crtos_abi::UserAddr;
 
-use crtos_core::task::{self, Policy, Scheduling, Thread};
+use crtos_core::task::{self, MutexGuard, Policy, Scheduling, Thread};
 
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
@@ -114,11 +114,17 @@ pub fn sched_yield() -> SysResult {
     Ok(0)
 }
 
+/// Keeps others of the calling thread's process from changing `thread`, if it belongs to that: of
+/// two that change one thread, each would else find in Linux what the other has set. Another
+/// process is not waited for, since it may be stopped while Linux works for it.
+fn alone(thread: &Thread) -> Option<MutexGuard<'_, ()>> {
+    let user = thread.user().filter(|_| is_own(thread))?;
+    Some(user.rescheduling.lock())
+}
+
 /// Has Linux permit `wanted` for the shadow of `target`, then gives it to `target`.
 fn set(target: &Target, wanted: Scheduling) -> SysResult {
-    // Of two that change one thread, each would else find in Linux what the other has set.
-    let rescheduled = target.thread.as_ref().and_then(|thread| thread.user());
-    let alone = rescheduled.map(|user| user.rescheduling.lock());
+    let alone = target.thread.as_deref().and_then(alone);
     if wanted.policy == Policy::Deadline
         && let Some(thread) = &target.thread
         && !task::online().and(thread.affinity()).eq(&task::online())
@@ -342,7 +348,7 @@ pub fn setpriority([which, who, value, ..]: Args) -> SysResult {
         return ask();
     }
     let Ok(Target { tid, thread: Some(thread) }) = target(who) else { return ask() };
-    let _alone = thread.user().map(|user| user.rescheduling.lock());
+    let _alone = alone(&thread);
     ask()?;
     // Linux's kernel tells the value, not the shadow.
     let found = linux_result(remote::request(Operation::Scheduling { tid: Some(tid) })?)?;
