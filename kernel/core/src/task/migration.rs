@@ -133,6 +133,10 @@ impl State {
 
     /// Makes a thread ready that was sent here.
     fn receive(&mut self, thread: &Thread, front: bool) {
+        if !self.may_go_on(thread) {
+            // What it inherited while its budget was used up was taken from it on the way.
+            return;
+        }
         match self.of(thread).allowed().contains(self.cpu.index) {
             true => self.make_ready(thread, front),
             false => self.send(thread, self.best_place(thread), front),
