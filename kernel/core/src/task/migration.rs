@@ -49,7 +49,7 @@ impl State {
         let surplus = match (real_time, ordinary) {
             (0, 0) => Urgency::IDLE,
             (0, _) => Urgency::ORDINARY,
-            // The first may be one that has to stay; then others look in vain.
+            // The first may be one that has to stay; then others look in vain, or find less.
             _ => self.first_urgency(),
         };
         self.state.set_surplus(surplus, ordinary);
@@ -157,21 +157,23 @@ pub(super) fn deliver(Move { thread, to, front }: Move) {
 }
 
 /// Fetches what is more urgent than `running`, which CPU `own`, this one, is about to run, from
-/// where it waits. Interrupts off, no lock held.
-pub(super) fn pull(own: RealmCpu, running: Urgency) {
+/// where it waits. Says whether there was something: what waits elsewhere may be more urgent, since
+/// what a CPU tells may be about a thread that has to stay. Interrupts off, no lock held.
+pub(super) fn pull(own: RealmCpu, running: Urgency) -> bool {
     let mut others = CPU_STATES.online().without(own);
     while !others.is_empty() {
-        let Some(from) = placement::source(&CPU_STATES, running, others) else { return };
+        let Some(from) = placement::source(&CPU_STATES, running, others) else { return false };
         let found = {
             let mut state = hold(|| from);
             state.surrender(own, running);
             state.outgoing.is_some()
         };
         if found {
-            return;
+            return true;
         }
         others = others.without(from);
     }
+    false
 }
 
 /// Sends a real-time thread that was preempted on this CPU to one that runs something less urgent.

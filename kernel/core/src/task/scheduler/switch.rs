@@ -59,7 +59,7 @@ pub(super) fn reschedule_from(mut held: Held) {
             // What waits elsewhere is compared with what is to run here.
             fell = cpu.needs_resched();
             if !fell {
-                migration::pull(cpu.index, urgency);
+                fell = migration::pull(cpu.index, urgency);
             }
         }
         if !cpu.needs_resched() {
