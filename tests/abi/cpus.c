@@ -592,6 +592,49 @@ CASE(who_gets_its_next_budget_at_once_goes_on)
 	CHECK(right);
 }
 
+/* Two threads that wait for their turn on the first CPU, and the order in which they have it. */
+static atomic_int order[2], arrived;
+
+static void *take_turn(void *argument)
+{
+	int me = (long)argument;
+
+	pin(0, cpus[0]);
+	priority(0, 10);
+	atomic_fetch_add(&has_run, 1);
+	while (!atomic_load(&starting_gun))
+		futex_wait(&starting_gun, 0);
+	atomic_store(&order[atomic_fetch_add(&arrived, 1)], me);
+	return NULL;
+}
+
+CASE(who_gets_the_same_cpus_keeps_its_place)
+{
+	pthread_t threads[2];
+	int index, wrong = 0;
+
+	starting_gun = arrived = 0;
+	wrong += priority(0, 50) != 0 || pin(0, cpus[0]) != 0;
+	for (index = 0; index < 2; index++) {
+		has_run = 0;
+		pthread_create(&threads[index], NULL, take_turn, (void *)(long)(index + 1));
+		while (!atomic_load(&has_run))
+			pause_for(1);
+		/* They wait in this order, as equals do. */
+		pause_for(20);
+	}
+	atomic_store(&starting_gun, 1);
+	futex_wake(&starting_gun);
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpus[0], &one);
+	wrong += pthread_setaffinity_np(threads[0], sizeof(one), &one) != 0;
+	for (index = 0; index < 2; index++)
+		pthread_join(threads[index], NULL);
+	CHECK(wrong == 0 && order[0] == 1 && order[1] == 2);
+}
+
 static struct hog late;
 
 /* Counts by a reservation that has a late deadline, from the first CPU on. */

@@ -61,16 +61,12 @@ pub(in crate::task) fn set_affinity(thread: &Thread, cpus: CpuSet) {
     sched.affinity.set(cpus);
     let stays = sched.allowed().contains(state.cpu.index);
     match sched.progress.get() {
+        Progress::Ready if stays => state.recount(thread),
         Progress::Ready => {
             state.dequeue(thread);
             state.of(thread).hops.set(0);
-            match stays {
-                true => state.make_ready(thread, false),
-                false => {
-                    let there = state.best_place(thread);
-                    state.send(thread, there, false);
-                }
-            }
+            let there = state.best_place(thread);
+            state.send(thread, there, false);
         }
         _ if state.is_current(thread) && !stays => state.ask_reschedule(),
         // It goes where it may when it becomes ready.

@@ -26,6 +26,17 @@ impl State {
                 self.queue_first();
             }
         }
+        self.count(thread, urgency);
+        match urgency.level() {
+            Ok(level) if front => self.ready.push_front(thread.id.0, level),
+            Ok(level) => self.ready.push_back(thread.id.0, level),
+            Err(deadline) => self.deadlines.arm(thread.id.0, deadline),
+        }
+    }
+
+    /// Counts `thread`, which is `urgency`, if it may run elsewhere.
+    #[inline(always)]
+    fn count(&mut self, thread: &Thread, urgency: Urgency) {
         let sched = self.of(thread);
         let elsewhere = sched.allowed().without(self.cpu.index);
         let class = match urgency {
@@ -35,11 +46,6 @@ impl State {
         sched.movable.set((!elsewhere.is_empty()).then_some(class));
         if !elsewhere.is_empty() {
             self.movable[class as usize] += 1;
-        }
-        match urgency.level() {
-            Ok(level) if front => self.ready.push_front(thread.id.0, level),
-            Ok(level) => self.ready.push_back(thread.id.0, level),
-            Err(deadline) => self.deadlines.arm(thread.id.0, deadline),
         }
     }
 
@@ -90,6 +96,23 @@ impl State {
             Some(deadline) => Urgency::of_deadline(deadline),
             None => self.ready.highest().map_or(Urgency::IDLE, Urgency::of_level),
         }
+    }
+
+    /// Applies a changed affinity of `thread`, which is ready and may stay: it keeps its place.
+    pub(super) fn recount(&mut self, thread: &Thread) {
+        let urgency = self.of(thread).urgency();
+        if self.first.is_some_and(|first| ptr::eq(first, thread)) {
+            if urgency > self.running() {
+                // It is about to run.
+                return;
+            }
+            self.queue_first();
+        } else {
+            self.uncount(thread);
+            self.count(thread, urgency);
+        }
+        self.of(thread).hops.set(0);
+        self.offer(thread);
     }
 
     /// Makes `thread`, which is assigned to this CPU, ready here.
