@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crtos_abi::ids::RealmCpu;
-use crtos_sched::AtomicCpu;
+use crtos_sched::{AtomicCpu, CpuSet};
 
 /// Most timers.
 pub const MAX_TIMERS: usize = 2048;
@@ -26,14 +26,12 @@ pub(super) struct Expiry {
     id: u16,
     /// The CPU that it belongs to; changes under the lock of that CPU's scheduler.
     cpu: AtomicCpu,
-    /// The index of the CPU that runs `expired`, or [`NOWHERE`].
+    /// The CPUs that run `expired`, as a [`CpuSet`]: another one may while it is not over on one
+    /// where it was armed before.
     runs_on: AtomicU32,
     /// It was armed for a deadline that can move.
     follows: AtomicBool,
 }
-
-/// No CPU.
-const NOWHERE: u32 = u32::MAX;
 
 /// All timers by number.
 static EXPIRIES: [SpinLock<Option<Arc<Expiry>>>; MAX_TIMERS] =
@@ -56,13 +54,19 @@ pub(super) fn expiry(id: u16) -> Option<Arc<Expiry>> {
 impl Expiry {
     /// The function is about to run on `cpu`. Under the lock of that CPU's scheduler.
     pub fn begin(&self, cpu: RealmCpu) {
-        self.runs_on.store(cpu.to_word(), Ordering::Relaxed);
+        self.runs_on.fetch_or(CpuSet::one(cpu).0, Ordering::Relaxed);
     }
 
     /// Runs the function. Interrupts off, no lock held.
     pub fn run(&self) {
         (self.expired)();
-        self.runs_on.store(NOWHERE, Ordering::Release);
+        self.runs_on.fetch_and(!CpuSet::one(percpu::this().index).0, Ordering::Release);
+    }
+
+    /// Whether another CPU runs the function.
+    fn runs_elsewhere(&self) -> bool {
+        let cpus = CpuSet(self.runs_on.load(Ordering::Acquire));
+        !cpus.without(percpu::this().index).is_empty()
     }
 
     /// The scheduler of its CPU.
@@ -118,7 +122,7 @@ impl Timer {
             expired,
             id: (MAX_THREADS + place) as u16,
             cpu: AtomicCpu::new(percpu::this().index),
-            runs_on: AtomicU32::new(NOWHERE),
+            runs_on: AtomicU32::new(0),
             follows: AtomicBool::new(false),
         });
         *EXPIRIES[place].lock() = Some(expiry.clone());
@@ -146,13 +150,12 @@ impl Timer {
                 let mut state = self.0.hold();
                 was |= state.timers.cancel(self.0.id);
                 state.program();
-                let runs_on = self.0.runs_on.load(Ordering::Acquire);
-                runs_on != NOWHERE && runs_on != percpu::this().index.to_word()
+                self.0.runs_elsewhere()
             };
             if !running {
                 return was;
             }
-            while self.0.runs_on.load(Ordering::Acquire) != NOWHERE {
+            while self.0.runs_elsewhere() {
                 core::hint::spin_loop();
             }
             // It may have armed itself.
