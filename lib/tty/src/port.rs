@@ -68,6 +68,14 @@ pub struct Counters {
     pub buf_overrun: u32,
 }
 
+impl Counters {
+    /// Returns how many changes of modem lines there were, modulo 2^32.
+    pub fn modem_changes(&self) -> u32 {
+        let changes = [self.cts, self.dsr, self.rng, self.dcd];
+        changes.into_iter().fold(0, u32::wrapping_add)
+    }
+}
+
 /// What tcflow(3) asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {

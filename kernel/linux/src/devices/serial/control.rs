@@ -260,9 +260,7 @@ fn wait_for_modem(opening: &Opening, lines: u32) -> Result<(), Errno> {
         let has = |&(line, before, now): &(u32, u32, u32)| lines & line != 0 && before != now;
         watched.iter().any(has).then_some(Ok(()))
     };
-    let waited = line.modem.wait_until(None, |_| signal::is_interrupted(), changed);
-    line.modem.wake(1);
-    waited.map_err(|_| Errno::RESTART)?
+    line.wait_for_modem(changed).map_err(|_| Errno::RESTART)?
 }
 
 /// Returns the `struct serial_icounter_struct`.

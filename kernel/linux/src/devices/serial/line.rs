@@ -10,7 +10,7 @@ use crtos_core::{
     arch::interrupts::{InService, window_in_timer},
     devices::interrupts::Handler,
     sync::SpinLock,
-    task::{SpawnError, WaitQueue},
+    task::{SpawnError, WaitError, WaitQueue},
 };
 use crtos_tty::{Port, Wake, port::STEPS, uart::Kind};
 
@@ -22,9 +22,8 @@ use crate::{
         Events, Memory, Watchers,
         character::{Character, Signalled},
         lock::Locks,
-        wait,
     },
-    remote,
+    remote, signal,
 };
 
 /// What is known of a UART from the start.
@@ -72,7 +71,9 @@ pub(super) struct Line {
     /// Who waits for room.
     pub writers: WaitQueue,
     /// Who waits for modem lines.
-    pub modem: WaitQueue,
+    modem: WaitQueue,
+    /// The number of changes of modem lines of which all who wait were told.
+    told: AtomicU32,
     /// Who waits for time to pass; nobody wakes these but by a signal.
     pub idlers: WaitQueue,
     watchers: Watchers,
@@ -127,6 +128,7 @@ impl Line {
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
             modem: WaitQueue::new(),
+            told: AtomicU32::new(0),
             idlers: WaitQueue::new(),
             watchers: Watchers::new(),
             locks: Locks::default(),
@@ -232,6 +234,23 @@ impl Line {
         }
     }
 
+    /// Waits for a change of modem lines until `found` says that something is the case. An
+    /// interrupt wakes one thread. If that waits for another line, it wakes all others, once for
+    /// each change.
+    pub fn wait_for_modem<R>(&self, mut found: impl FnMut() -> Option<R>) -> Result<R, WaitError> {
+        let found = || {
+            let result = found();
+            let changes = self.get(|port| port.counters().modem_changes());
+            if result.is_none() && self.told.swap(changes, Ordering::Relaxed) != changes {
+                self.modem.wake_all();
+            }
+            result
+        };
+        let waited = self.modem.wait_until(None, |_| signal::is_interrupted(), found);
+        self.modem.wake(1);
+        waited
+    }
+
     /// The carrier is gone: what was opened is dead. Says who is to be woken. Any context.
     fn hang_up(&self) -> Wake {
         let mut openings = self.openings.lock();
@@ -326,8 +345,7 @@ impl Opening {
         if flags & linux::O_NONBLOCK == 0 {
             let found =
                 || (line.get(|port| port.has_carrier()) || opening.is_hung_up()).then_some(());
-            wait::take_later(&line.modem, false, found)?;
-            line.modem.wake(1);
+            line.wait_for_modem(found).map_err(|_| Errno::RESTART)?;
         }
         Ok(opening)
     }
