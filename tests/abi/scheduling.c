@@ -211,6 +211,31 @@ CASE(a_deadline_thread_gets_its_share_and_no_more)
 	CHECK(set(0, &other) == 0);
 }
 
+/* Neither the same one nor another one. */
+CASE(a_reservation_that_is_changed_gives_no_time_anew)
+{
+	struct attr attr = a_fifth(), other = ordinary;
+	double start;
+	long rounds;
+
+	attr.runtime = 20 * MS;
+	attr.deadline = 400 * MS;
+	CHECK(set(0, &attr) == 0);
+	double used = seconds(CLOCK_THREAD_CPUTIME_ID), next = used;
+
+	start = seconds(CLOCK_MONOTONIC);
+	for (rounds = 0; seconds(CLOCK_THREAD_CPUTIME_ID) - used < 0.1 && rounds < 100000000;
+	     rounds++) {
+		if (seconds(CLOCK_THREAD_CPUTIME_ID) < next)
+			continue;
+		next = seconds(CLOCK_THREAD_CPUTIME_ID) + 0.005;
+		attr.runtime = 41 * MS - attr.runtime;
+		CHECK(set(0, &attr) == 0);
+	}
+	CHECK(seconds(CLOCK_MONOTONIC) - start > 0.5);
+	CHECK(set(0, &other) == 0);
+}
+
 CASE(yielding_gives_up_the_rest_of_the_period)
 {
 	struct attr attr = a_fifth(), other = ordinary;

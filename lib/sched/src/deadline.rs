@@ -76,6 +76,13 @@ impl Server {
         server
     }
 
+    /// Serves another reservation, or the same again, from the next period on: what is left of the
+    /// present one stays, and its deadline.
+    pub fn change(&mut self, reservation: Reservation) {
+        self.reservation = reservation;
+        self.budget = self.budget.min(reservation.runtime.0 as i64);
+    }
+
     /// Returns the reservation that it serves.
     pub const fn reservation(&self) -> Reservation {
         self.reservation
@@ -232,6 +239,24 @@ mod tests {
         assert!(new(1024, 99_999, 99_999).is_none() && new(1024, 100_000, 0).is_some());
         assert!(new(MS, 4_194_304_000, 0).is_some() && new(MS, 4_194_304_001, 0).is_none());
         assert!(new(1 << 63, 1 << 63, 1 << 63).is_none());
+    }
+
+    #[test]
+    fn what_was_used_stays_used() {
+        let reservation = |runtime, period| {
+            Reservation::new(Nanos(runtime * MS), Nanos(period * MS), Nanos(period * MS)).unwrap()
+        };
+        let mut server = Server::new(reservation(10, 100), Nanos::ZERO);
+        server.consume(Nanos(4 * MS));
+        server.change(reservation(20, 50));
+        assert_eq!((server.budget(), server.deadline()), (Nanos(6 * MS), Nanos(100 * MS)));
+        server.consume(Nanos(6 * MS));
+        server.change(reservation(20, 50));
+        assert_eq!(server.exhausted(Nanos(20 * MS)), Verdict::Waits(Nanos(100 * MS)));
+        server.replenish(Nanos(100 * MS));
+        assert_eq!((server.budget(), server.deadline()), (Nanos(20 * MS), Nanos(150 * MS)));
+        server.change(reservation(5, 50));
+        assert_eq!(server.budget(), Nanos(5 * MS));
     }
 
     #[test]

@@ -19,7 +19,14 @@ pub(in crate::task) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
     sched.scheduling.set(scheduling);
     sched.slice_left.set(time::clock().ticks(scheduling.slice()));
     let reserved = scheduling.policy == Policy::Deadline;
-    sched.set_server(reserved.then(|| Server::new(scheduling.reservation, time::now())));
+    sched.set_server(reserved.then(|| match sched.server() {
+        // Who asks again has used what it has used.
+        Some(mut server) => {
+            server.change(scheduling.reservation);
+            server
+        }
+        None => Server::new(scheduling.reservation, time::now()),
+    }));
     state.requeue(thread, before);
     if state.is_current(thread) {
         // Its rank and its slice follow from the policy.
