@@ -62,7 +62,8 @@ pub(super) fn reschedule_from(mut held: Held) {
                 fell = migration::pull(cpu.index, urgency);
             }
         }
-        if !cpu.needs_resched() {
+        // What was fetched may be less urgent by now than what it was fetched for.
+        if !fell && !cpu.needs_resched() {
             break next;
         }
         // Not on the stack that the CPU booted on, where there is no thread to interrupt.
