@@ -79,6 +79,7 @@ impl State {
         } else if allowed.and(self.own) == self.own {
             self.enqueue(thread, front);
         } else {
+            self.of(thread).hops.set(0);
             self.send(thread, self.best_place(thread), front);
         }
     }
