@@ -99,8 +99,8 @@ impl State {
     }
 
     /// Sends the first ready thread that is more urgent than `limit` and for which there is a CPU
-    /// that runs something less urgent than it.
-    pub(super) fn push(&mut self, limit: Urgency) {
+    /// that runs something less urgent than it. Says whether there was one.
+    pub(super) fn push(&mut self, limit: Urgency) -> bool {
         let own = self.cpu.index;
         let candidate = self.candidates().find_map(|thread| {
             let sched = self.of(thread);
@@ -112,7 +112,9 @@ impl State {
             self.dequeue(thread);
             self.of(thread).hops.set(0);
             self.send(thread, there, true);
+            self.publish_surplus();
         }
+        candidate.is_some()
     }
 
     /// Sends the first ready thread that is more urgent than `running` to CPU `to`.
@@ -176,7 +178,8 @@ pub(super) fn pull(own: RealmCpu, running: Urgency) -> bool {
     false
 }
 
-/// Sends a real-time thread that was preempted on this CPU to one that runs something less urgent.
+/// Sends real-time threads that were preempted on this CPU to others that run something less
+/// urgent: mostly that is one, and more where several came one after the other before the switch.
 /// Interrupts off, no lock held.
 #[inline(always)]
 pub(super) fn push_real_time() {
@@ -189,11 +192,15 @@ pub(super) fn push_real_time() {
 fn push_to_others() {
     let own = percpu::this().index;
     let others = CPU_STATES.online().without(own);
-    let surplus = CPU_STATES.surplus(own);
-    if surplus > Urgency::ORDINARY && others.iter().any(|cpu| CPU_STATES.running(cpu) < surplus) {
+    for _ in others.iter() {
+        let surplus = CPU_STATES.surplus(own);
+        let is_less = |cpu| CPU_STATES.running(cpu) < surplus;
+        if surplus <= Urgency::ORDINARY || !others.iter().any(is_less) {
+            return;
+        }
         let mut state = hold_own();
-        if state.movable[Class::RealTime as usize] > 0 {
-            state.push(Urgency::ORDINARY);
+        if state.movable[Class::RealTime as usize] == 0 || !state.push(Urgency::ORDINARY) {
+            return;
         }
     }
 }

@@ -331,7 +331,9 @@ pub fn timer_interrupt() {
                 sched.slice_left.set(Ticks::ZERO);
                 state.cpu.set_need_resched();
             }
-            false => state.push(Urgency::IDLE),
+            false => {
+                state.push(Urgency::IDLE);
+            }
         }
     }
     // A look at the run queue, which follows at once, sets the timer, too; so does the end of the
