@@ -55,6 +55,13 @@ impl State {
         self.state.set_surplus(surplus, ordinary);
     }
 
+    /// Whether another CPU has nothing to run.
+    #[inline(never)]
+    pub(super) fn is_another_idle(&self) -> bool {
+        let others = CPU_STATES.online().without(self.cpu.index);
+        others.iter().any(|cpu| CPU_STATES.running(cpu) == Urgency::IDLE)
+    }
+
     /// Assigns `thread`, which is in no queue, to CPU `to`, where it will be ready.
     pub(super) fn send(&mut self, thread: &Thread, to: RealmCpu, front: bool) {
         if self.outgoing.is_some() {

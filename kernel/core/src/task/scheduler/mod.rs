@@ -174,10 +174,10 @@ impl State {
             false => (self.end_of_turn(next), sched.urgency()),
         };
         self.turn_end = turn_end;
-        self.slice_end = self.end_of_patience(turn_end, urgency);
         let fell = urgency < self.state.running();
         self.state.set_running(urgency);
         self.publish_surplus();
+        self.slice_end = self.end_of_patience(turn_end, urgency);
         self.program();
         (next, urgency, fell)
     }

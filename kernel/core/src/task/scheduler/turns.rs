@@ -102,14 +102,17 @@ impl State {
     }
 
     /// When this CPU is to look at a turn of that urgency, which begins now and ends at `turn_end`:
-    /// then, or before that because ordinary threads wait that could run elsewhere.
+    /// then, or before that because ordinary threads wait that could run elsewhere. The others have
+    /// been told of these.
     #[inline(always)]
     pub(super) fn end_of_patience(
         &self,
         turn_end: Option<Nanos>,
         urgency: Urgency,
     ) -> Option<Nanos> {
-        if self.movable[Class::Ordinary as usize] == 0 || urgency <= Urgency::ORDINARY {
+        if self.movable[Class::Ordinary as usize] == 0
+            || urgency <= Urgency::ORDINARY && !self.is_another_idle()
+        {
             return turn_end;
         }
         let patience = time::now() + PATIENCE;
