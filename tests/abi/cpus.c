@@ -663,7 +663,7 @@ static void *preempt_deadline(void *argument)
 	pause_for(50);
 	before = atomic_load(&late.count);
 	begin = milliseconds();
-	while (atomic_load(&late.count) == before && milliseconds() - begin < 100)
+	while (atomic_load(&late.count) == before && milliseconds() - begin < 300)
 		;
 	return (void *)(atomic_load(&late.count) != before ? 1L : 0L);
 }

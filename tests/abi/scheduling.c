@@ -458,7 +458,7 @@ CASE(a_stopped_process_holds_up_nobody_whom_it_reschedules)
 	for (int round = 0; round < 10; round++) {
 		usleep(3000 + 300 * round);
 		kill(other, SIGSTOP);
-		usleep(20000);
+		CHECK(waitpid(other, &status, WUNTRACED) == other && WIFSTOPPED(status));
 		double start = seconds(CLOCK_MONOTONIC);
 
 		CHECK(sched_setscheduler(0, SCHED_FIFO, &param) == 0);
