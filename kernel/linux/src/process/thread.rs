@@ -47,6 +47,8 @@ pub struct UserThread {
     pub restart: SpinLock<Option<Restart>>,
     /// Its shadow thread that waits in Linux at words that both realms share.
     pub representative: Representative,
+    /// The slot beside its own at which it waits for Linux, as [`Slot::to_word`] tells it.
+    pub beside: AtomicU32,
     /// The last wake-up that it got at a futex that processes share.
     pub woken: SpinLock<Option<Woken>>,
     /// Address and length of the robust list.
@@ -91,6 +93,7 @@ impl UserThread {
             interrupted: AtomicBool::new(false),
             restart: SpinLock::new(None),
             representative: Representative::new(),
+            beside: AtomicU32::new(0),
             woken: SpinLock::new(None),
             robust_list: SpinLock::new((UserAddr::NULL, 0)),
             clear_child_tid: AtomicU64::new(0),

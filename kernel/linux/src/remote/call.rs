@@ -4,7 +4,7 @@
 use crtos_core::{mm::window, sync::SpinLock, task, trace};
 
 use super::{
-    channel, end,
+    channel, end, replies,
     revocation::{self, resolve},
     ring,
     slots::{OWNERS, set_owner},
@@ -162,10 +162,16 @@ pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) 
     }
     trace::remote(op, 0);
     set_owner(slot, current.arc());
-    owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
+    if let Some(user) = current.user() {
+        replies::wait_beside(channel, user, slot);
+    }
+    hand_out(channel, &mut owned, operation);
     let owned = SpinLock::new(Some(owned));
     let result = answered(channel, slot, &owned, &process, lends_pages(op)).ok();
     trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
+    if let Some(user) = current.user() {
+        user.beside.store(Slot::to_word(None), Ordering::Relaxed);
+    }
     let owner = OWNERS[slot.get()].lock().take();
     drop(owner);
     let owned = owned.lock().take();

@@ -10,7 +10,7 @@
 //! others.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crtos_abi::channel::{RANK_NORMAL, SLOT_WORDS};
 use crtos_channel::{Channel, Slot};
@@ -67,12 +67,32 @@ pub fn set_urgent(slot: Slot, urgent: bool) {
 }
 
 /// The level of `thread`, whose process side is `user`, is `level` from now on, also for the
-/// request that it has out. Says whether there may be a reply to that which brought no doorbell.
+/// requests that it has out. Says whether there may be a reply to one which brought no doorbell.
 /// Any context.
 pub fn level_changed(thread: &Thread, user: &UserThread, level: Level) -> bool {
     let Some(channel) = remote::channel() else { return false };
-    set_urgent(user.slot, level > Level::ORDINARY);
-    channel.set_rank(user.slot, thread.rank())
+    let tell = |slot| {
+        set_urgent(slot, level > Level::ORDINARY);
+        channel.set_rank(slot, thread.rank())
+    };
+    let is_there = tell(user.slot);
+    // Behind a full barrier, and that behind the change of the level. Pairs with `wait_beside`.
+    let beside = Slot::from_word(user.beside.load(Ordering::Relaxed));
+    beside.is_some_and(tell) || is_there
+}
+
+/// The calling thread, `user`, waits for Linux at `slot` as well, where a request is out or
+/// follows. Returns the rank that Linux is told of. If the thread has another one after its next
+/// look whether there is a reply, it calls this again before it sleeps.
+pub fn wait_beside(channel: Channel, user: &UserThread, slot: Slot) -> u32 {
+    user.beside.store(Slot::to_word(Some(slot)), Ordering::Relaxed);
+    // Either this sees the level that has changed, or `level_changed` the slot.
+    fence(Ordering::SeqCst);
+    let current = task::current();
+    let rank = current.rank();
+    set_urgent(slot, rank > RANK_NORMAL);
+    channel.set_rank(slot, rank);
+    rank
 }
 
 /// Calls `each` with every word of bits that has any: its index, the bits of real-time threads, and

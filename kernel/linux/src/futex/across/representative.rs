@@ -45,7 +45,7 @@ use super::{
 use crate::{
     abi::{Errno, linux_result},
     process::{ThreadExt as _, UserThread, spares},
-    remote::{self, slots},
+    remote::{self, replies, slots},
 };
 
 /// The representative of a thread.
@@ -253,6 +253,7 @@ pub(in super::super) fn wait(
 ) -> Result<Result<(), Ended>, Errno> {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
+    let channel = remote::channel().ok_or(Errno::EAGAIN)?;
     let (me, _) = caller()?;
     let representative = &user.representative;
     let slot = engage(user)?;
@@ -264,6 +265,8 @@ pub(in super::super) fn wait(
     user.state.store(THREAD_SLEEPING, Ordering::Relaxed);
     let mut waits_on = false;
     let (ended, result) = loop {
+        // What is out may be from an earlier wait.
+        let rank = replies::wait_beside(channel, user, slot);
         match representative.advance() {
             // Once: two threads could hand one wake-up to each other for ever.
             Some(Said { result: 0, may_be_late: true }) if !waits_on && is(address, value) => {
@@ -281,12 +284,16 @@ pub(in super::super) fn wait(
         if is_interrupted() {
             break (Err(Ended::Interrupted), None);
         }
+        if current.rank() != rank {
+            continue;
+        }
         match task::block_until(deadline) {
             WakeReason::Handed => break (Ok(()), None),
             WakeReason::Timeout => break (Err(Ended::Timeout), None),
             _ => {}
         }
     };
+    user.beside.store(Slot::to_word(None), Ordering::Relaxed);
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
     let was_handed = ended.is_ok() && result.is_none();
     // Who wakes it takes it out of the table and hands the wake-up over.
