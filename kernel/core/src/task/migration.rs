@@ -205,9 +205,14 @@ fn push_to_others() {
         if surplus <= Urgency::ORDINARY || !others.iter().any(is_less) {
             return;
         }
-        let mut state = hold_own();
-        if state.movable[Class::RealTime as usize] == 0 || !state.push(Urgency::ORDINARY) {
+        let was_sent = {
+            let mut state = hold_own();
+            state.movable[Class::RealTime as usize] > 0 && state.push(Urgency::ORDINARY)
+        };
+        if !was_sent {
             return;
         }
+        // With many CPUs these are many sections.
+        percpu::interrupt_window_if_long();
     }
 }
