@@ -748,6 +748,14 @@ CASE(no_number_is_above_the_limit)
 	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
 }
 
+CASE(children_and_programs_start_under_a_low_limit)
+{
+	CHECK(system("ulimit -n 40 && test \"$(ls -d /)\" = / && (echo x | cat) | grep -q x && "
+		     "test $(sh -c 'ulimit -n') = 40") == 0);
+	CHECK(system("ulimit -S -n 16 && (exec 3</dev/null 4</dev/null && test -d / && ls -d /) "
+		     ">/dev/null && ulimit -S -n 40 && ls -d / >/dev/null") == 0);
+}
+
 CASE(descriptors_over_a_socket_take_the_lowest_numbers)
 {
 	char control[CMSG_SPACE(2 * sizeof(int))] = "", byte = 0;

@@ -47,10 +47,7 @@ use core::panic::PanicInfo;
 
 use crtos_abi::note::Note;
 use linux_raw_sys::general as linux;
-use sys::{
-    file,
-    process::{exit, limits, write_stderr},
-};
+use sys::process::{exit, write_stderr};
 
 // The kernel enters with the argument vector at RSP. FS points to what belongs to the first thread
 // before any Rust code runs, and the stack moves into the shadow's range.
@@ -108,8 +105,8 @@ unsafe extern "C" fn start(vector: *const usize) -> ! {
             REFUSED,
         );
     };
-    let device = move_away(call.device);
-    let executable = move_away(call.executable);
+    let device = own::move_away(call.device);
+    let executable = own::move_away(call.executable);
     own::set(device, executable);
     let startup = startup::Block::build(&initial, &call, executable)
         .unwrap_or_else(|error| {
@@ -128,25 +125,6 @@ unsafe extern "C" fn start(vector: *const usize) -> ! {
     startup.describe_to_linux();
     // SAFETY: the process has entered the realm, and keeps what it uses in the shadow's range.
     unsafe { serve::serve(slot, startup) }
-}
-
-/// Where the shadow's descriptors go: out of the way of the program's, which are the lowest.
-const HIGH_DESCRIPTOR: u64 = 1000;
-
-/// Moves descriptor `fd` to a high number, or as high as RLIMIT_NOFILE permits, close-on-exec.
-/// Returns the number.
-fn move_away(fd: i32) -> i32 {
-    let limit = limits(linux::RLIMIT_NOFILE).rlim_cur;
-    match file::copy_from(fd, HIGH_DESCRIPTOR.min(limit.saturating_sub(8))) {
-        Ok(moved) => {
-            file::close(fd);
-            moved
-        }
-        Err(_) => {
-            file::close_on_exec(fd);
-            fd
-        }
-    }
 }
 
 /// The code of a refusal that the module says nothing of (docs/troubleshooting.md).

@@ -4,6 +4,10 @@
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
+use linux_raw_sys::general as linux;
+
+use crate::sys::{file, process::limits};
+
 static DEVICE: AtomicI32 = AtomicI32::new(-1);
 static EXECUTABLE: AtomicI32 = AtomicI32::new(-1);
 
@@ -26,4 +30,23 @@ pub fn executable() -> i32 {
 /// Returns both: that of the device, then that of the executable.
 pub fn both() -> [i32; 2] {
     [device(), executable()]
+}
+
+/// Where the shadow's descriptors go: out of the way of the program's, which are the lowest.
+const HIGH_DESCRIPTOR: u64 = 1000;
+
+/// Moves descriptor `fd` to a high number, or as high as RLIMIT_NOFILE permits, close-on-exec.
+/// Returns the number.
+pub fn move_away(fd: i32) -> i32 {
+    let limit = limits(linux::RLIMIT_NOFILE).rlim_cur;
+    match file::copy_from(fd, HIGH_DESCRIPTOR.min(limit.saturating_sub(8))) {
+        Ok(moved) => {
+            file::close(fd);
+            moved
+        }
+        Err(_) => {
+            file::close_on_exec(fd);
+            fd
+        }
+    }
 }

@@ -205,6 +205,12 @@ fn go_on(parent: Slot, stack_end: u64) -> Result<Slot, Errno> {
     let new = device::reopen(device, linux::O_CLOEXEC)?;
     // SAFETY: this program lies in its range, and the device of the parent is not mapped here.
     let slot = unsafe { enter_realm(new, stack_end, Some(parent)) }.map_err(|_| Errno::EAGAIN)?;
-    file::replace(new, device, linux::O_CLOEXEC)?;
+    if file::put(new, device, linux::O_CLOEXEC).is_ok() {
+        file::close(new);
+    } else {
+        // RLIMIT_NOFILE is lower than when the parent's was opened.
+        file::close(device);
+        own::set(own::move_away(new), own::executable());
+    }
     Ok(slot)
 }

@@ -144,12 +144,17 @@ pub fn copy_from(fd: i32, lowest: u64) -> Result<i32, Errno> {
     unsafe { call(linux::__NR_fcntl, args) }.map(|fd| fd as i32)
 }
 
-/// Makes `new` a descriptor of the file of `fd`, with `flags` (0 or O_CLOEXEC), and closes `fd`.
-pub fn replace(fd: i32, new: i32, flags: u32) -> Result<(), Errno> {
+/// Makes `new` a descriptor of the file of `fd` as well, with `flags` (0 or O_CLOEXEC).
+pub fn put(fd: i32, new: i32, flags: u32) -> Result<(), Errno> {
     // SAFETY: the call touches no memory.
-    let result = unsafe { call(linux::__NR_dup3, [fd as u64, new as u64, flags.into()]) };
+    unsafe { call(linux::__NR_dup3, [fd as u64, new as u64, flags.into()]) }.map(drop)
+}
+
+/// The same, and closes `fd`.
+pub fn replace(fd: i32, new: i32, flags: u32) -> Result<(), Errno> {
+    let result = put(fd, new, flags);
     close(fd);
-    result.map(drop)
+    result
 }
 
 /// Reads up to the length of `buffer`, and starts again after signals. Returns how many bytes there
