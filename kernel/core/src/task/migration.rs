@@ -190,7 +190,9 @@ pub(super) fn pull(own: RealmCpu, running: Urgency) -> bool {
 /// Interrupts off, no lock held.
 #[inline(always)]
 pub(super) fn push_real_time() {
-    if CPU_STATES.online().count() > 1 {
+    // Most often there are none.
+    let is_alone = CPU_STATES.online().count() == 1;
+    if !is_alone && CPU_STATES.surplus(percpu::this().index) > Urgency::ORDINARY {
         push_to_others();
     }
 }
