@@ -670,8 +670,8 @@ static void *preempt_deadline(void *argument)
 }
 
 /*
- * Nobody else sleeps or wakes meanwhile, so that no CPU looks what waits elsewhere. Linux 6.1 leaves
- * the thread where it is.
+ * Nobody else sleeps or wakes meanwhile, so that no CPU looks what waits elsewhere. Linux 6.1
+ * leaves the thread where it is.
  */
 CASE(who_has_a_later_deadline_goes_to_another_cpu)
 {
