@@ -3,8 +3,9 @@
 //! descriptors it may have, what its threads may run. Linux keeps them, and its kernel tells them:
 //! the shadow, over which its user has power, is not asked.
 //!
-//! What a process may map is kept here alone ([`Own`]). The shadow maps every address that its
-//! program may have, and could not do anything any more if Linux knew of such a limit.
+//! What a process may map is kept here alone ([`Own`], decision 0061). The shadow maps every
+//! address that its program may have, and could not do anything any more if Linux knew of such a
+//! limit.
 
 use alloc::sync::Arc;
 
