@@ -271,10 +271,15 @@ impl Machine<'_> {
     /// One thread of the host runs all virtual CPUs in turn. With one for each, CPUs that wait for
     /// each other's locks would wait for turns of milliseconds where the host has fewer processors.
     /// And QEMU (10.0) has a race: when a virtual CPU restores its floating-point registers, it
-    /// clears a flag of the *first* CPU (IGNNE#), without a lock, in the word that also says
-    /// whether that CPU is in a guest and has its global interrupt flag set.
+    /// clears a flag of the *first* CPU (IGNNE#), without a lock, in the word (`hflags2`) that also
+    /// says whether that CPU is under nested paging and has its global interrupt flag set. An exit
+    /// or VMRUN of the first CPU at that moment may be undone in that word. Then the hypervisor's
+    /// own accesses go through Linux's nested tables and exit, QEMU writes the hypervisor's state
+    /// into Linux's control block, and that CPU exits for ever.
     ///
-    /// A plugin needs the threads: with a single one, QEMU (10.0) crashes.
+    /// A plugin needs the threads: with a single one, QEMU (10.0) crashes. The machine has to keep
+    /// to one processor of the host then ([`crate::processor`]). QEMU clears the flag by one
+    /// instruction, and a thread on the same processor does not come in between.
     fn add_clock(&self, command: &mut Command) {
         match (self.icount, self.plugins.is_empty()) {
             (true, _) => command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg"]),

@@ -496,7 +496,11 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
     };
     let share = config.share.as_deref().map(fs::canonicalize).transpose();
     let share = share.context("the folder to share")?;
-    let processor = if config.icount { Processor::take()? } else { None };
+    let processor = match (config.icount, config.plugins.is_empty()) {
+        (true, _) => Processor::take()?,
+        (false, false) => Some(Processor::take_or_share()?),
+        (false, true) => None,
+    };
     let machine = qemu::Machine {
         kernel,
         initramfs: &initramfs,
