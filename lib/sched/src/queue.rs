@@ -116,6 +116,15 @@ impl RunQueue {
         self.insert(thread, level, NONE, head);
     }
 
+    /// Puts `thread`, which is not queued, behind the first of its level: it runs after that one.
+    #[inline]
+    pub fn push_second(&mut self, thread: u16, level: Level) {
+        match self.head[level.0 as usize] {
+            NONE => self.insert(thread, level, NONE, NONE),
+            head => self.insert(thread, level, head, self.nodes[head as usize].next),
+        }
+    }
+
     /// Takes the first thread of the highest level.
     #[inline]
     pub fn pop(&mut self) -> Option<(u16, Level)> {
@@ -216,6 +225,7 @@ mod tests {
     enum Step {
         Back(u16, u32),
         Front(u16, u32),
+        Second(u16, u32),
         Remove(u16),
         Pop,
     }
@@ -224,7 +234,8 @@ mod tests {
         let level = prop_oneof![0u32..100, Just(0), Just(99)];
         prop_oneof![
             (0u16..24, level.clone()).prop_map(|(t, l)| Step::Back(t, l)),
-            (0u16..24, level).prop_map(|(t, l)| Step::Front(t, l)),
+            (0u16..24, level.clone()).prop_map(|(t, l)| Step::Front(t, l)),
+            (0u16..24, level).prop_map(|(t, l)| Step::Second(t, l)),
             (0u16..24).prop_map(Step::Remove),
             Just(Step::Pop),
         ]
@@ -246,7 +257,12 @@ mod tests {
                         queue.push_front(t, Level::new(l).unwrap());
                         model[l as usize].push_front(t);
                     }
-                    Step::Back(..) | Step::Front(..) => {}
+                    Step::Second(t, l) if !queued(&model, t) => {
+                        queue.push_second(t, Level::new(l).unwrap());
+                        let list = &mut model[l as usize];
+                        list.insert(list.len().min(1), t);
+                    }
+                    Step::Back(..) | Step::Front(..) | Step::Second(..) => {}
                     Step::Remove(t) => {
                         prop_assert_eq!(queue.remove(t), queued(&model, t));
                         model.iter_mut().for_each(|list| list.retain(|&other| other != t));

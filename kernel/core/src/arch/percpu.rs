@@ -48,6 +48,8 @@ pub struct PerCpu {
     rank: AtomicU32,
     /// It was asked to look for what Linux has stored.
     looks: AtomicBool,
+    /// What goes on is not the doing of the thread that runs.
+    in_interrupt: AtomicBool,
     /// The program's thread whose state (see `task::user`) the registers hold.
     user_owner: AtomicPtr<Thread>,
     /// The root of the page tables that the CPU uses.
@@ -120,6 +122,7 @@ impl PerCpu {
             apic_id: AtomicU32::new(apic_id.0),
             rank: AtomicU32::new(0),
             looks: AtomicBool::new(false),
+            in_interrupt: AtomicBool::new(false),
             user_owner: AtomicPtr::new(ptr::null_mut()),
             root: AtomicU64::new(0),
             flushes_asked: AtomicU64::new(0),
@@ -172,6 +175,21 @@ impl PerCpu {
     /// the return to user mode. Causes one VM exit.
     pub fn interrupt(&self) {
         apic::interrupt(self.apic_id());
+    }
+
+    /// Calls `f`, which is not the doing of the thread that runs. By this CPU, interrupts off.
+    #[inline(always)]
+    pub fn in_interrupt<R>(&self, f: impl FnOnce() -> R) -> R {
+        let before = self.in_interrupt.load(Ordering::Relaxed);
+        self.in_interrupt.store(true, Ordering::Relaxed);
+        let result = f();
+        self.in_interrupt.store(before, Ordering::Relaxed);
+        result
+    }
+
+    /// Whether it does something that is not the doing of the thread that runs. By this CPU.
+    pub fn is_in_interrupt(&self) -> bool {
+        self.in_interrupt.load(Ordering::Relaxed)
     }
 
     /// The rank of what it runs.

@@ -259,6 +259,11 @@ fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
 
 /// An interrupt. Interrupts off before and after.
 pub fn interrupt(vector: u8) {
+    percpu::this().in_interrupt(|| serve(vector));
+}
+
+#[inline(always)]
+fn serve(vector: u8) {
     let counters = &percpu::this().interrupts;
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     if let Some(entry) = interrupts::entry(vector) {

@@ -55,8 +55,20 @@ pub(in crate::task) struct Sched {
     pub(in crate::task) slice_left: Cell<Ticks>,
     /// What it had run when it was last woken from a sleep.
     pub(in crate::task) rested: Cell<Ticks>,
-    /// It gives up its turn.
-    pub(in crate::task) yields: Cell<bool>,
+    /// What becomes of its turn when the CPU looks for another thread.
+    pub(in crate::task) turn: Cell<Turn>,
+}
+
+/// What becomes of the turn of a thread that runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::task) enum Turn {
+    /// It goes on before the others of its level.
+    #[default]
+    Kept,
+    /// It goes on behind the first of its level.
+    Interrupted,
+    /// It goes on behind all of its level.
+    GivenUp,
 }
 
 // SAFETY: the cells are reached through `State::of` alone, under the lock of the one CPU that the
@@ -87,7 +99,7 @@ impl Sched {
             reason: Cell::new(WakeReason::Woken),
             slice_left: Cell::new(Ticks::ZERO),
             rested: Cell::new(Ticks::ZERO),
-            yields: Cell::new(false),
+            turn: Cell::new(Turn::Kept),
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) use attributes::{
     affinity, is_asleep, scheduling, set_affinity, set_inherited, set_scheduling, time_awake,
     time_used,
 };
-pub(super) use entity::{Class, Progress, Sched};
+pub(super) use entity::{Class, Progress, Sched, Turn};
 pub use locked::Runner;
 pub(super) use locked::{Held, State, hold, hold_of, hold_own};
 use locked::{hold_here, hold_quietly};
@@ -104,7 +104,7 @@ impl State {
             return;
         }
         if urgency == Urgency::ORDINARY && self.current_gives_way(thread) {
-            self.of(self.current).yields.set(true);
+            self.of(self.current).turn.set(Turn::GivenUp);
             self.ask_reschedule();
         } else if urgency == self.running()
             && self.turn_end.is_none()
@@ -115,7 +115,7 @@ impl State {
     }
 
     /// Whether the current thread has SCHED_IDLE and `thread`, an ordinary one, has not.
-    fn current_gives_way(&self, thread: &Thread) -> bool {
+    pub(super) fn current_gives_way(&self, thread: &Thread) -> bool {
         let idle = |thread| {
             let sched = self.of(thread);
             sched.scheduling.get().policy == Policy::Idle && sched.urgency() == Urgency::ORDINARY

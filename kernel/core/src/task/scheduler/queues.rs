@@ -4,32 +4,50 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use crtos_sched::Urgency;
+use crtos_sched::{Urgency, clock::Ticks};
 
-use super::{Class, Progress, State};
+use super::{Class, Progress, State, Turn};
 use crate::arch::percpu;
 use crate::task::Thread;
+use crate::task::scheduling::Policy;
 use crate::task::thread::{by_id, known};
 use crate::time::Nanos;
 use crate::{personality, trace};
 
+/// A place among the ready threads of a level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    First,
+    Second,
+    Last,
+}
+
 impl State {
     /// Puts `thread` into the run queue: before the others of its level, or behind them.
-    #[inline(never)]
+    #[inline(always)]
     pub(in crate::task) fn enqueue(&mut self, thread: &Thread, front: bool) {
+        self.insert(thread, if front { Place::First } else { Place::Last });
+    }
+
+    /// Puts `thread` into the run queue, at that place among those of its level.
+    #[inline(never)]
+    pub(super) fn insert(&mut self, thread: &Thread, place: Place) {
         let sched = self.of(thread);
         sched.progress.set(Progress::Ready);
         let urgency = sched.urgency();
         if let Some(first) = self.first {
             let first = self.of(first).urgency();
-            if urgency > first || front && urgency == first {
+            if urgency > first || place != Place::Last && urgency == first {
                 self.queue_first();
             }
         }
         self.count(thread, urgency);
         match urgency.level() {
-            Ok(level) if front => self.ready.push_front(thread.id.0, level),
-            Ok(level) => self.ready.push_back(thread.id.0, level),
+            Ok(level) => match place {
+                Place::First => self.ready.push_front(thread.id.0, level),
+                Place::Second => self.ready.push_second(thread.id.0, level),
+                Place::Last => self.ready.push_back(thread.id.0, level),
+            },
             Err(deadline) => self.deadlines.arm(thread.id.0, deadline),
         }
     }
@@ -195,10 +213,39 @@ impl State {
 
     #[inline(never)]
     fn place(&mut self, thread: &Thread) {
-        match self.best_place(thread) {
-            here if here == self.cpu.index => self.make_ready(thread, false),
-            there => self.send(thread, there, false),
+        let there = self.best_place(thread);
+        if there != self.cpu.index {
+            return self.send(thread, there, false);
         }
+        let goes_on = self.goes_on(thread);
+        if goes_on && self.interrupts(thread) {
+            self.enqueue(thread, true);
+            if !self.offer(thread) {
+                self.of(self.current).turn.set(Turn::Interrupted);
+                self.ask_reschedule();
+            }
+        } else {
+            self.make_ready(thread, goes_on);
+        }
+    }
+
+    /// Whether `thread`, which slept or is new, goes on with its turn, before the ordinary threads
+    /// that wait for theirs. What it has used of a turn counts until that is used up, however often
+    /// it sleeps, so it gets no more of the CPU than they do.
+    fn goes_on(&self, thread: &Thread) -> bool {
+        let sched = self.of(thread);
+        sched.urgency() == Urgency::ORDINARY
+            && sched.scheduling.get().policy == Policy::Ordinary
+            && sched.slice_left.get() != Ticks::ZERO
+    }
+
+    /// Whether `thread`, which goes on with its turn, does so before the ordinary thread that runs
+    /// here: if that one has not woken it itself, and may be about to wait for it or to wake more.
+    fn interrupts(&self, thread: &Thread) -> bool {
+        percpu::this().is_in_interrupt()
+            && self.state.running() == Urgency::ORDINARY
+            && self.running() == Urgency::ORDINARY
+            && !self.current_gives_way(thread)
     }
 
     /// Applies a changed level of `thread`: to the front of its level if that fell, else to the

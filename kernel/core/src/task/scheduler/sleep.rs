@@ -2,7 +2,7 @@
 //! How a thread leaves its CPU: it sleeps, waits, gives up its turn or ends.
 
 use super::{
-    Progress, Sched, State, hold_here, hold_of, hold_own, reschedule, switch::reschedule_from,
+    Progress, Sched, State, Turn, hold_here, hold_of, hold_own, reschedule, switch::reschedule_from,
 };
 use crate::arch::InterruptsOff;
 use crate::arch::{cpu, percpu};
@@ -81,7 +81,7 @@ pub fn sleep_until(deadline: Nanos) {
 pub fn yield_now() {
     leave_cpu(
         |state, me| {
-            state.of(me).yields.set(true);
+            state.of(me).turn.set(Turn::GivenUp);
             Ok(())
         },
         |_| (),

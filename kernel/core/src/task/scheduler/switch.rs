@@ -51,7 +51,7 @@ pub(super) fn reschedule_from(mut held: Held) {
         // Who adds something for this CPU looks at what it runs before it decides whether to tell.
         if fell {
             if rank < before || looks {
-                personality::rank_fell(rank);
+                cpu.in_interrupt(|| personality::rank_fell(rank));
                 percpu::interrupt_window_if_long();
             } else {
                 fence(Ordering::SeqCst);

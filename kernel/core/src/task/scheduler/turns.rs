@@ -4,7 +4,8 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use super::{Class, PATIENCE, Progress, State};
+use super::queues::Place;
+use super::{Class, PATIENCE, Progress, State, Turn};
 use crate::arch::apic;
 use crate::task::Thread;
 use crate::time::{self, Nanos};
@@ -63,17 +64,20 @@ impl State {
     pub(super) fn put_back(&mut self) {
         let thread = self.current;
         let sched = self.of(thread);
+        let turn = sched.turn.take();
         if sched.progress.get() != Progress::Running || ptr::eq(thread, self.idle) {
             return;
         }
         let done = sched.is_sliced() && sched.slice_left.get() == Ticks::ZERO;
-        let yields = sched.yields.take();
+        let yields = turn == Turn::GivenUp;
         let front = !(yields || done);
         if sched.server.get().is_some() && !self.may_stay(thread, yields) {
             return;
         }
         let allowed = self.of(thread).allowed();
-        if front && allowed == self.own && self.leads(thread) {
+        if front && turn == Turn::Interrupted && allowed.contains(self.cpu.index) {
+            self.insert(thread, Place::Second);
+        } else if front && allowed == self.own && self.leads(thread) {
             self.of(thread).progress.set(Progress::Ready);
             self.first = Some(thread);
         } else if allowed.and(self.own) == self.own {
