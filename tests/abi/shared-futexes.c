@@ -338,6 +338,44 @@ CASE(a_wake_up_wakes_nobody_twice)
 }
 
 /* Whatever others change of a thread while it begins to wait, which needs something of Linux. */
+/* Wakes the one that waits at a word, or will soon; says how many it has woken. */
+static long wake_who_comes(_Atomic uint32_t *word)
+{
+	long woken = 0;
+
+	for (int waited = 0; !woken && waited < 2000; waited++) {
+		woken = wake(word, INT_MAX);
+		if (!woken)
+			pause_for(1);
+	}
+	return woken;
+}
+
+CASE(a_wake_up_reaches_nobody_who_waits_later)
+{
+	struct timespec patience = { .tv_sec = 10 };
+	_Atomic uint32_t *word = memfd();
+	pid_t child = fork();
+
+	/* Each wakes the other and waits: a wait that ends too early leaves the other alone. */
+	for (int round = 0; round < 40; round++) {
+		if (!child) {
+			if (futex(word, FUTEX_WAIT, 0, &patience, NULL, 0))
+				_exit(1);
+			for (int call = 0; call < round % 4; call++)
+				access("/", F_OK);
+			if (wake_who_comes(word) != 1)
+				_exit(2);
+		} else {
+			CHECK(wake_who_comes(word) == 1);
+			CHECK(!futex(word, FUTEX_WAIT, 0, &patience, NULL, 0));
+		}
+	}
+	if (!child)
+		_exit(0);
+	CHECK(exits_with(child, 0));
+}
+
 CASE(a_thread_whose_nice_value_changes_waits_as_well)
 {
 	_Atomic uint32_t *word = memfd();

@@ -241,6 +241,10 @@ impl State {
     }
 }
 
+/// How many wake-ups that may be late a thread hands on before one ends its wait: those that others
+/// and it itself have made just before.
+const LATE: u32 = 4;
+
 /// FUTEX_WAIT, FUTEX_WAIT_BITSET at a word that both realms share, which is at `mirror` of the
 /// shadow's memory. EAGAIN as well if Linux makes no thread to represent this one.
 pub(in super::super) fn wait(
@@ -263,19 +267,19 @@ pub(in super::super) fn wait(
     representative.0.lock().wanted = Some(wanted);
     slots::set_owner(slot, current.arc());
     user.state.store(THREAD_SLEEPING, Ordering::Relaxed);
-    let mut waits_on = false;
+    let mut late = 0;
     let (ended, result) = loop {
         // What is out may be from an earlier wait.
         let rank = replies::wait_beside(channel, user, slot);
         match representative.advance() {
-            // Once: two threads could hand one wake-up to each other for ever.
-            Some(Said { result: 0, may_be_late: true }) if !waits_on && is(address, value) => {
-                waits_on = true;
+            // Not for ever: two threads could hand one wake-up to each other.
+            Some(Said { result: 0, may_be_late: true }) if late < LATE && is(address, value) => {
+                late += 1;
                 representative.0.lock().wait_on(wanted);
                 continue;
             }
             // It was woken, after all.
-            Some(Said { result, .. }) if waits_on && result == Errno::EAGAIN.value() as i64 => {
+            Some(Said { result, .. }) if late > 0 && result == Errno::EAGAIN.value() as i64 => {
                 break (Ok(()), Some(0));
             }
             Some(Said { result, .. }) => break (Ok(()), Some(result)),
