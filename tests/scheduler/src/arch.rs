@@ -69,6 +69,8 @@ pub mod percpu {
         needs_resched: AtomicBool,
         /// An interrupt of another CPU is under way.
         is_interrupted: AtomicBool,
+        /// It does something that is not the doing of the thread that runs.
+        in_interrupt: AtomicBool,
         rank: AtomicU32,
         current: AtomicPtr<Thread>,
         timer: AtomicU64,
@@ -95,6 +97,7 @@ pub mod percpu {
                 runner: Once(OnceLock::new()),
                 needs_resched: AtomicBool::new(false),
                 is_interrupted: AtomicBool::new(false),
+                in_interrupt: AtomicBool::new(false),
                 rank: AtomicU32::new(0),
                 current: AtomicPtr::new(ptr::null_mut()),
                 timer: AtomicU64::new(u64::MAX),
@@ -138,6 +141,17 @@ pub mod percpu {
         /// Takes the interrupt of another CPU, if one has come.
         pub fn take_interrupt(&self) -> bool {
             self.is_interrupted.swap(false, Relaxed)
+        }
+
+        pub fn in_interrupt<R>(&self, f: impl FnOnce() -> R) -> R {
+            let before = self.in_interrupt.swap(true, Relaxed);
+            let result = f();
+            self.in_interrupt.store(before, Relaxed);
+            result
+        }
+
+        pub fn is_in_interrupt(&self) -> bool {
+            self.in_interrupt.load(Relaxed)
         }
 
         pub fn rank(&self) -> u32 {
