@@ -41,6 +41,7 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_IS_CAPABLE:
 	case CRTOS_OP_SEGMENT:
 	case CRTOS_OP_LIMITS:
+	case CRTOS_OP_MEMORY_LIMITS:
 	case CRTOS_OP_REGISTERS:
 	case CRTOS_OP_SHARE:
 		return true;
@@ -470,6 +471,18 @@ static s64 tell_limits(u64 tid, u64 words[6])
 	return result;
 }
 
+/* The limits of the caller's memory. */
+static s64 tell_memory_limits(u64 words[6])
+{
+	words[0] = rlimit(RLIMIT_AS);
+	words[1] = rlimit_max(RLIMIT_AS);
+	words[2] = rlimit(RLIMIT_DATA);
+	words[3] = rlimit_max(RLIMIT_DATA);
+	words[4] = rlimit(RLIMIT_MEMLOCK);
+	words[5] = rlimit_max(RLIMIT_MEMLOCK);
+	return 0;
+}
+
 /* The scheduling of a thread of the caller's namespace, 0 for the caller, as Operation tells. */
 static s64 tell_scheduling(u64 tid)
 {
@@ -518,6 +531,9 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 		break;
 	case CRTOS_OP_LIMITS:
 		*result = tell_limits(request->args[0], words);
+		break;
+	case CRTOS_OP_MEMORY_LIMITS:
+		*result = tell_memory_limits(words);
 		break;
 	case CRTOS_OP_REGISTERS:
 		*result = tell_registers(process, request->args[0], words);

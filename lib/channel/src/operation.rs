@@ -225,6 +225,9 @@ pub enum Operation<'a> {
         /// The realm's CPUs, by Linux's numbers.
         realm: CpuList,
     },
+    /// Tell the limits of the memory of the caller. Carried out by the module. Result: 0, and
+    /// [`MemoryLimits`] in the words of the reply.
+    MemoryLimits,
     /// Tell what holds for descriptors. Result: [`DescriptorLimits::to_word`].
     DescriptorLimits,
     /// Tell which numbers of descriptors are in use. Result: [`DescriptorsInUse::to_word`].
@@ -397,6 +400,25 @@ impl Limits {
             processor: [soft, hard],
             real_time: [real_time_soft, real_time_hard],
         }
+    }
+}
+
+/// What [`Operation::MemoryLimits`] tells, in bytes: soft and hard limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// RLIMIT_AS.
+    pub all: [u64; 2],
+    /// RLIMIT_DATA.
+    pub data: [u64; 2],
+    /// RLIMIT_MEMLOCK.
+    pub locked: [u64; 2],
+}
+
+impl MemoryLimits {
+    /// From the words of the reply.
+    pub const fn from_words(words: &[u64; 6]) -> Self {
+        let &[all, most, data, most_data, locked, most_locked] = words;
+        Self { all: [all, most], data: [data, most_data], locked: [locked, most_locked] }
     }
 }
 
@@ -645,6 +667,7 @@ impl<'a> Operation<'a> {
                     [file.to_word() | alone, flags.into(), first, second, third, fourth],
                 )
             }
+            Self::MemoryLimits => (raw::OP_MEMORY_LIMITS, pad([])),
             Self::DescriptorLimits => (raw::OP_DESCRIPTOR_LIMITS, pad([])),
             Self::DescriptorsInUse { from } => (raw::OP_DESCRIPTORS_IN_USE, pad([from.into()])),
             Self::PlaceDescriptors { first, place, remove } => {
@@ -740,6 +763,7 @@ impl<'a> Operation<'a> {
                     realm: CpuList(realm),
                 }
             }
+            raw::OP_MEMORY_LIMITS => Self::MemoryLimits,
             raw::OP_DESCRIPTOR_LIMITS => Self::DescriptorLimits,
             raw::OP_DESCRIPTORS_IN_USE => Self::DescriptorsInUse { from: half(first)? },
             raw::OP_PLACE_DESCRIPTORS => {
@@ -834,6 +858,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_IS_CAPABLE => "is capable",
         raw::OP_SEGMENT => "segment",
         raw::OP_LIMITS => "limits",
+        raw::OP_MEMORY_LIMITS => "memory limits",
         raw::OP_REGISTERS => "registers",
         raw::OP_SHARE => "share",
         raw::OP_TOPOLOGY => "topology",

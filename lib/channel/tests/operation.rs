@@ -62,6 +62,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
         Just(BlockedSignals),
         Just(Refuse),
         Just(Operation::DescriptorLimits),
+        Just(Operation::MemoryLimits),
     ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),

@@ -135,6 +135,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         | Operation::Scheduling { .. }
         | Operation::IsCapable { .. }
         | Operation::Limits { .. }
+        | Operation::MemoryLimits
         | Operation::Registers { .. }
         | Operation::Segment { .. }
         | Operation::Share { .. } => Err(Errno::ENOSYS),

@@ -9,8 +9,11 @@
 
 use alloc::sync::Arc;
 
-use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::{Operation, operation::Limits};
+use crtos_abi::PAGE_SIZE;
+use crtos_channel::{
+    Operation,
+    operation::{Limits, MemoryLimits},
+};
 use linux_raw_sys::general as linux;
 
 use super::Process;
@@ -37,32 +40,27 @@ impl Own {
         Self::RESOURCES.iter().position(|&own| own == resource)
     }
 
-    /// What Linux has for a program that begins. It is told by the shadow: whoever evades it gets
-    /// no more than what all may have otherwise. Thread context; sleeps.
+    /// What Linux has for a program that begins. Sleeps.
     fn of_linux() -> Result<Self, Errno> {
-        let mut all = Self::NONE;
-        for (limit, resource) in all.0.iter_mut().zip(Self::RESOURCES) {
-            *limit = in_linux(resource, None)?;
-        }
-        Ok(all)
+        let MemoryLimits { all, data, .. } = of_memory()?;
+        Ok(Self([all, data]))
     }
 }
 
-/// The limit that Linux has for the shadow of the calling thread, from now on `new` if that is
-/// there. Sleeps.
-pub fn in_linux(resource: u32, new: Option<Limit>) -> Result<Limit, Errno> {
+/// What Linux's kernel says of the memory of the calling thread's shadow. Sleeps.
+pub fn of_memory() -> Result<MemoryLimits, Errno> {
+    let (result, words) = remote::request_words(Operation::MemoryLimits)?;
+    linux_result(result)?;
+    Ok(MemoryLimits::from_words(&words))
+}
+
+/// Changes a limit that Linux has for the shadow of the calling thread. Sleeps.
+fn tell_linux(resource: u32, limit: Limit) -> Result<(), Errno> {
     let space = user::space()?;
     let scratch = Scratch::open(&space, PAGE_SIZE)?;
-    let old = scratch.start + size_of::<Limit>() as u64;
-    let given = match new {
-        Some(new) => {
-            user::write_words(scratch.start, new)?;
-            scratch.start
-        }
-        None => UserAddr::NULL,
-    };
-    remote::linux(linux::__NR_prlimit64, &[0, resource.into(), given.get(), old.get()])?;
-    Ok(user::read_words(old)?)
+    user::write_words(scratch.start, limit)?;
+    let args = [0, resource.into(), scratch.start.get(), 0];
+    remote::linux(linux::__NR_prlimit64, &args).map(drop)
 }
 
 impl Process {
@@ -73,17 +71,23 @@ impl Process {
 
     /// Changes it. Any context.
     pub fn set_own_limit(&self, resource: u32, limit: Limit) {
-        let mut all = *self.own_limits.lock();
-        if let Some(at) = Own::place(resource) {
-            all.0[at] = limit;
-        }
-        self.set_own_limits(all);
+        self.change_own_limits(|own| {
+            if let Some(at) = Own::place(resource) {
+                own.0[at] = limit;
+            }
+        });
     }
 
-    /// Changes all of them. A process whose memory is another's does not limit that one.
+    /// Changes all of them. Any context.
     pub fn set_own_limits(&self, all: Own) {
-        *self.own_limits.lock() = all;
-        let Own([[all, _], [data, _]]) = all;
+        self.change_own_limits(|own| *own = all);
+    }
+
+    /// A process whose memory is another's does not limit that one.
+    fn change_own_limits(&self, change: impl FnOnce(&mut Own)) {
+        let mut own = self.own_limits.lock();
+        change(&mut own);
+        let Own([[all, _], [data, _]]) = *own;
         if !self.is_guest {
             self.space.set_limits(all, data);
         }
@@ -91,11 +95,11 @@ impl Process {
 
     /// Tells Linux of the soft ones, for a program that goes on there. Sleeps.
     pub fn hand_over_limits(&self) -> Result<(), Errno> {
-        let Own(all) = *self.own_limits.lock();
-        for ([soft, _], resource) in all.into_iter().zip(Own::RESOURCES) {
-            let [_, hard] = in_linux(resource, None)?;
+        let (Own(own), Own(linux)) = (*self.own_limits.lock(), Own::of_linux()?);
+        for (at, resource) in Own::RESOURCES.into_iter().enumerate() {
+            let ([soft, _], [_, hard]) = (own[at], linux[at]);
             if soft < hard {
-                in_linux(resource, Some([soft, hard]))?;
+                tell_linux(resource, [soft, hard])?;
             }
         }
         Ok(())
@@ -103,9 +107,9 @@ impl Process {
 
     /// The opposite: the program goes on here. Sleeps.
     pub fn take_back_limits(&self) -> Result<(), Errno> {
-        for resource in Own::RESOURCES {
-            let [_, hard] = in_linux(resource, None)?;
-            in_linux(resource, Some([hard; 2]))?;
+        let Own(linux) = Own::of_linux()?;
+        for (resource, [_, hard]) in Own::RESOURCES.into_iter().zip(linux) {
+            tell_linux(resource, [hard; 2])?;
         }
         Ok(())
     }

@@ -223,14 +223,12 @@ impl Container {
     }
 }
 
-/// Bytes that the program may keep in memory for devices, in all. Linux keeps the limit; it is told
-/// by the shadow, since whoever evades it gets no more than memory of the realm, for which programs
-/// have no limit otherwise.
+/// Bytes that the program may keep in memory for devices, in all. Linux keeps the limit.
 fn lockable() -> Result<u64, Errno> {
     if remote::is_capable(linux::CAP_IPC_LOCK)? {
         return Ok(u64::MAX);
     }
-    let [soft, _] = limits::in_linux(linux::RLIMIT_MEMLOCK, None)?;
+    let [soft, _] = limits::of_memory()?.locked;
     Ok(soft)
 }
 
