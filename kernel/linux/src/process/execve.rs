@@ -6,6 +6,7 @@
 //! begins, which takes over what is the realm's own: the [`Legacy`].
 
 use alloc::{format, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering;
 
 use crtos_abi::{
     UserAddr,
@@ -100,9 +101,12 @@ fn take_legacy(is_meant: impl Fn(&Legacy) -> bool) -> Option<Legacy> {
     Some(handed_over.swap_remove(place))
 }
 
-/// The calling thread was the last of `process`: if that has executed a program, the signals go to
-/// the process that goes on under its pid.
+/// `process` has no thread any more: if it has executed a program, its signals go to the process
+/// that goes on under its pid. Who sends it one from now on calls this again. Thread context; may
+/// sleep.
 pub fn hand_over_signals(process: &Process) {
+    // Who does not see this has made the signal pending before what follows.
+    process.bequeaths.store(true, Ordering::SeqCst);
     signal::bequeath(process, |info| {
         let mut handed_over = HANDED_OVER.lock();
         let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == process.ids());

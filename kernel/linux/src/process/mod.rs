@@ -143,6 +143,8 @@ pub struct Process {
     ties: AtomicU32,
     /// Its shadow has gone, and it goes on.
     alone: AtomicBool,
+    /// Its signals go to the process that goes on under its pid.
+    pub bequeaths: AtomicBool,
     /// It has no thread any more, and its memory is free.
     departed: AtomicBool,
     /// Who waits for that.
@@ -187,6 +189,7 @@ impl Process {
             is_guest,
             ties: AtomicU32::new(0),
             alone: AtomicBool::new(false),
+            bequeaths: AtomicBool::new(false),
             departed: AtomicBool::new(false),
             departure: WaitQueue::new(),
         }

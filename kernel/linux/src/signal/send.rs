@@ -31,7 +31,7 @@ use crate::{
     abi::{Args, Errno, SysResult},
     files::Events,
     memory::user,
-    process::{End, Process, ThreadExt as _, UserThread, threads},
+    process::{End, Process, ThreadExt as _, UserThread, execve, threads},
     remote,
 };
 
@@ -139,6 +139,10 @@ pub(super) fn send(
     });
     let (sent, is_short) = queued?;
     sent.finish(process);
+    if process.bequeaths.load(Ordering::SeqCst) {
+        // Its last thread has gone since the caller found it.
+        execve::hand_over_signals(process);
+    }
     if is_short {
         replenish();
     }
