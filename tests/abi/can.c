@@ -670,6 +670,24 @@ CASE(frames_have_timestamps)
 	}
 }
 
+CASE(a_timestamp_may_be_asked_for_when_the_frame_is_there)
+{
+	static const int names[] = { SO_TIMESTAMP, SO_TIMESTAMPNS };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		int near = bound(NEAR), far = bound(FAR);
+		long before = shown(CLOCK_REALTIME), stamp;
+
+		put(far, 0x71, "when");
+		CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+		CHECK(set(near, SOL_SOCKET, names[i], 1) == 0);
+		stamp = stamp_of(near, names[i]);
+		CHECK(stamp > before - 10000000 && stamp < shown(CLOCK_REALTIME) + 10000000);
+		close(near);
+		close(far);
+	}
+}
+
 CASE(the_last_timestamp_is_told)
 {
 	int near = bound(NEAR), far = bound(FAR);

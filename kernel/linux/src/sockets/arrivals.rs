@@ -23,7 +23,8 @@ fn clock() -> Nanos {
     time::linux(Clock::Realtime)
 }
 
-/// The time of a message that is told now: when it came, or now if that is not known.
+/// The time of a message that is told now and has to have one: when it came, or now if that is not
+/// known.
 pub fn told(came: Nanos) -> Nanos {
     if came == UNKNOWN { clock() } else { came }
 }

@@ -282,7 +282,7 @@ impl Common {
     #[inline(always)]
     fn stamps(&self, mut stamp: Stamp) -> (u32, Option<stamping::Stamps>) {
         let simple = self.simple_stamps.load(Ordering::Relaxed);
-        if stamp.software == arrivals::UNKNOWN && self.wants_stamps() {
+        if simple != 0 {
             stamp.software = arrivals::told(stamp.software);
         }
         let stamps = self.stamping.asked().received(stamp.stamps(), simple != 0);

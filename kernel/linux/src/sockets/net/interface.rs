@@ -200,8 +200,9 @@ impl Stamp {
 
     /// The same as sockets are told it.
     pub fn stamps(self) -> Stamps {
-        let hardware = self.hardware.map(|at| at.0);
-        Stamps { software: Some(self.software.0), hardware }
+        let software = Some(self.software).filter(|&at| at != arrivals::UNKNOWN);
+        let [software, hardware] = [software, self.hardware].map(|at| at.map(|at| at.0));
+        Stamps { software, hardware }
     }
 }
 
