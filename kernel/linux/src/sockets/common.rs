@@ -259,7 +259,7 @@ impl Common {
     pub fn told(&self, stamp: Stamp, lost: u32) -> Told {
         let (simple, stamps) = self.stamps(stamp);
         Told {
-            stamp: (simple != 0).then_some((stamp.software, simple)),
+            stamp: simple,
             stamps: stamps.map(|stamps| (stamps, self.stamping.name())),
             lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
             ..Told::default()
@@ -277,19 +277,19 @@ impl Common {
         }
     }
 
-    /// Which stamps are told of a message that is received now: the kind of the simple one, or 0,
-    /// and the others. If none are, the stamp is kept for who asks for the last one.
+    /// Which stamps are told of a message that is received now: the simple one with its kind, and
+    /// the others. If none are, the stamp is kept for who asks for the last one.
     #[inline(always)]
-    fn stamps(&self, mut stamp: Stamp) -> (u32, Option<stamping::Stamps>) {
-        let simple = self.simple_stamps.load(Ordering::Relaxed);
-        if simple != 0 {
+    fn stamps(&self, mut stamp: Stamp) -> (Option<(Nanos, u32)>, Option<stamping::Stamps>) {
+        let kind = self.simple_stamps.load(Ordering::Relaxed);
+        if kind != 0 {
             stamp.software = arrivals::told(stamp.software);
         }
-        let stamps = self.stamping.asked().received(stamp.stamps(), simple != 0);
-        if simple == 0 && stamps.is_none() {
+        let stamps = self.stamping.asked().received(stamp.stamps(), kind != 0);
+        if kind == 0 && stamps.is_none() {
             self.last_stamp.store(stamp.software.0, Ordering::Relaxed);
         }
-        (simple, stamps)
+        ((kind != 0).then_some((stamp.software, kind)), stamps)
     }
 
     /// Whether stamps of the kernel are asked for of what is received.
