@@ -433,24 +433,15 @@ pub(crate) unsafe fn store_register(register: *mut u32, value: u32) -> bool {
 /// As of [`store_register`].
 #[inline(always)]
 pub(crate) unsafe fn load_register(register: *const u32) -> u32 {
-    let value: u32;
-    // SAFETY: the caller says what is there. After a fault it goes on with all ones.
+    let mut value = u32::MAX;
+    // SAFETY: the caller says what is there. After a fault it goes on behind the load, which has
+    // not changed the value.
     unsafe {
-        asm!(
-            "2:",
-            "mov eax, [{register}]",
-            "3:",
-            ".pushsection .text.lost_registers, \"ax\", @progbits",
-            "4:",
-            "mov eax, -1",
-            "jmp 3b",
-            ".popsection",
-            ".pushsection .crtos.faults, \"a\", @progbits",
-            ".quad 2b, 4b",
-            ".popsection",
+        may_fault!(
+            "mov {value:e}, [{register}]",
             register = in(reg) register,
-            out("eax") value,
-            options(nostack, preserves_flags),
+            value = inout(reg) value,
+            out("eax") _,
         );
     }
     value
