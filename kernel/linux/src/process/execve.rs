@@ -253,9 +253,9 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
         }
         if refused == RESULT_IN_LINUX {
             files.leave_to_linux()?;
-            user.process.hand_over_limits()?;
+            let before = user.process.hand_over_limits()?;
             result = exec(false);
-            user.process.take_back_limits()?;
+            before.map_or(Ok(()), Own::tell_linux)?;
         }
     }
     linux_result(result?)

@@ -45,6 +45,18 @@ impl Own {
         let MemoryLimits { all, data, .. } = of_memory()?;
         Ok(Self([all, data]))
     }
+
+    /// Changes what Linux has for the shadow of the calling thread. Sleeps.
+    pub fn tell_linux(self) -> Result<(), Errno> {
+        let space = user::space()?;
+        let scratch = Scratch::open(&space, PAGE_SIZE)?;
+        for (resource, limit) in Self::RESOURCES.into_iter().zip(self.0) {
+            user::write_words(scratch.start, limit)?;
+            let args = [0, resource.into(), scratch.start.get(), 0];
+            remote::linux(linux::__NR_prlimit64, &args)?;
+        }
+        Ok(())
+    }
 }
 
 /// What Linux's kernel says of the memory of the calling thread's shadow. Sleeps.
@@ -52,15 +64,6 @@ pub fn of_memory() -> Result<MemoryLimits, Errno> {
     let (result, words) = remote::request_words(Operation::MemoryLimits)?;
     linux_result(result)?;
     Ok(MemoryLimits::from_words(&words))
-}
-
-/// Changes a limit that Linux has for the shadow of the calling thread. Sleeps.
-fn tell_linux(resource: u32, limit: Limit) -> Result<(), Errno> {
-    let space = user::space()?;
-    let scratch = Scratch::open(&space, PAGE_SIZE)?;
-    user::write_words(scratch.start, limit)?;
-    let args = [0, resource.into(), scratch.start.get(), 0];
-    remote::linux(linux::__NR_prlimit64, &args).map(drop)
 }
 
 impl Process {
@@ -93,25 +96,17 @@ impl Process {
         }
     }
 
-    /// Tells Linux of the soft ones, for a program that goes on there. Sleeps.
-    pub fn hand_over_limits(&self) -> Result<(), Errno> {
-        let (Own(own), Own(linux)) = (*self.own_limits.lock(), Own::of_linux()?);
-        for (at, resource) in Own::RESOURCES.into_iter().enumerate() {
-            let ([soft, _], [_, hard]) = (own[at], linux[at]);
-            if soft < hard {
-                tell_linux(resource, [soft, hard])?;
-            }
+    /// Tells Linux of the soft ones, for a program that goes on there. Returns what Linux had, if
+    /// there are any. Sleeps.
+    pub fn hand_over_limits(&self) -> Result<Option<Own>, Errno> {
+        let Own(own) = *self.own_limits.lock();
+        if own.iter().all(|&[soft, _]| soft == u64::MAX) {
+            return Ok(None);
         }
-        Ok(())
-    }
-
-    /// The opposite: the program goes on here. Sleeps.
-    pub fn take_back_limits(&self) -> Result<(), Errno> {
-        let Own(linux) = Own::of_linux()?;
-        for (resource, [_, hard]) in Own::RESOURCES.into_iter().zip(linux) {
-            tell_linux(resource, [hard; 2])?;
-        }
-        Ok(())
+        let before = Own::of_linux()?;
+        let lower = |at: usize| [own[at][0].min(before.0[at][1]), before.0[at][1]];
+        Own([lower(0), lower(1)]).tell_linux()?;
+        Ok(Some(before))
     }
 }
 

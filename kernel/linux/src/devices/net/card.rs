@@ -239,6 +239,7 @@ pub(super) struct Driven<K: Kind, B: Bus> {
     work: Mutex<Work<K::Receiver>>,
     /// Who takes the next frame, if it is not the thread.
     lead: Lead,
+    /// How many sockets listen to it.
     listeners: Arc<AtomicU32>,
     /// It copies a frame, so others wait for it with interrupts on.
     sending: Mutex<K::Transmitter>,
