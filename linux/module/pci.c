@@ -32,6 +32,7 @@ struct crtos_function {
 	unsigned int line;			/* Linux's interrupt, by its pin, or 0 */
 	struct iommu_group *shared;		/* with others; with a reference, or NULL */
 	bool leaves;				/* it is about to be given back */
+	bool clean;				/* it does nothing of what its cell had it do */
 	struct pci_saved_state *before;		/* configuration space as Linux had it, or NULL */
 	struct crtos_window window;		/* where the cell sees its memory */
 	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
@@ -86,6 +87,20 @@ static bool leave(const struct pci_dev *dev, u32 cell)
 	return !result || result == CRTOS_HV_INVALID || result == CRTOS_HV_NO_CELL;
 }
 
+/*
+ * Has a function, which no cell has any more, do nothing of what a cell had it do. Under its lock,
+ * before a driver of Linux's uses it.
+ */
+static void clean(struct crtos_function *function, struct pci_dev *dev)
+{
+	/* A function that is not there would be waited for. */
+	if (function && function->reset && pci_device_is_present(dev))
+		pci_reset_function_locked(dev);
+	crtos_quiesce(dev);
+	if (function)
+		function->clean = true;
+}
+
 /* The machine loses the function, or its driver gives it back: no cell has it any more. */
 static void lose(struct pci_dev *dev, struct crtos_function *function)
 {
@@ -94,15 +109,15 @@ static void lose(struct pci_dev *dev, struct crtos_function *function)
 
 	for (cell = 0; cell < CRTOS_MAX_CELLS; cell++)
 		left &= leave(dev, cell);
-	/*
-	 * The hypervisor has it master the bus no more. Linux may find it again. What a cell keeps,
-	 * Linux does not reach.
-	 */
-	if (left)
-		crtos_quiesce(dev);
 	/* The realm's kernel sees then that it is gone, also below programs. */
 	if (function)
 		hide(function);
+	/*
+	 * The hypervisor has it master the bus no more. Linux may find it again. What a cell keeps,
+	 * Linux does not reach: take_back() sees to that.
+	 */
+	if (left)
+		clean(function, dev);
 }
 
 static void crtos_pci_remove(struct pci_dev *dev)
@@ -505,22 +520,49 @@ static bool is_gone(const struct crtos_function *function)
 	return !device_is_registered(&function->dev->dev);
 }
 
+/*
+ * Cleans a function that a cell has kept when the machine lost it. Linux may have found it again,
+ * but not its memory, so what is known of it from before serves to reach it. If it has a driver
+ * nevertheless, that has seen to it.
+ */
+static void clean_lost(struct crtos_function *function)
+{
+	struct pci_dev *found = pci_get_domain_bus_and_slot(0, function->number >> 8,
+							    function->number & 0xff);
+	struct pci_dev *dev = function->dev;
+
+	if (found)
+		device_lock(&found->dev);
+	if (!found || !found->dev.driver) {
+		device_lock(&dev->dev);
+		clean(function, dev);
+		device_unlock(&dev->dev);
+	}
+	if (found)
+		device_unlock(&found->dev);
+	pci_dev_put(found);
+}
+
 /* Takes a function back from its cell. If that fails the cell still has it. */
 static int take_back(struct crtos_file *file, struct crtos_function *function)
 {
 	struct pci_dev *dev = function->dev;
 	s64 result;
 
-	if (is_gone(function))
-		return 0;
-	hide(function);
+	if (!is_gone(function))
+		hide(function);
 	result = crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
 	/* It is not there any more if the machine has lost it. */
 	if (result && result != CRTOS_HV_INVALID)
 		return crtos_refuse_hv(file, result, "take the function back");
-	if (function->reset)
-		pci_reset_function(dev);
-	crtos_quiesce(dev);
+	if (is_gone(function)) {
+		if (!function->clean)
+			clean_lost(function);
+		return 0;
+	}
+	device_lock(&dev->dev);
+	clean(function, dev);
+	device_unlock(&dev->dev);
 	if (!function->vfio)
 		pci_set_drvdata(dev, NULL);
 	/* Before its pin is as it was. */

@@ -32,9 +32,14 @@ static void reset_card(struct pci_dev *dev)
 {
 	void __iomem *registers;
 	u16 command;
+	u32 base;
 	int i;
 
 	if (!pci_match_id(cards, dev))
+		return;
+	/* A reset that has cleared it has reset all. */
+	pci_read_config_dword(dev, PCI_BASE_ADDRESS_0, &base);
+	if (!base || (base & PCI_BASE_ADDRESS_MEM_MASK) != (u32)pci_resource_start(dev, 0))
 		return;
 	registers = ioremap(pci_resource_start(dev, 0), PAGE_SIZE);
 	if (!registers)
