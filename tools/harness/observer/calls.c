@@ -10,14 +10,15 @@
  * number of instructions (MARK if it is a mark), 48 for the address. The CPU that takes the samples
  * is the first that is seen, so its number is 0.
  */
-#include "cpus.h"
+#include "blocks.h"
 
 #define MARKS 64
 #define MARK 0xfffull
 #define BLOCKS (1ull << 26)
 /* No sample has so many. */
 #define LONGEST (1ull << 18)
-#define ADDRESS 0xffffffffffffull
+#define COUNT_SHIFT 48
+#define ADDRESS ((1ull << COUNT_SHIFT) - 1)
 
 /* What the harness reads. */
 static struct trace {
@@ -39,13 +40,29 @@ static void note(uint64_t word)
 		trace->blocks[trace->count++] = word | current() << 60;
 }
 
-static void block(unsigned cpu, void *word)
+static uint64_t word_of(const struct block *block)
 {
-	(void)cpu;
-	if (is_on)
-		note((uint64_t)word);
+	return (block->addresses[0] & ADDRESS) | block->count << COUNT_SHIFT;
+}
+
+static void begun(unsigned unused, void *block)
+{
+	(void)unused;
+	if (is_on) {
+		begins(current(), block);
+		note(word_of(block));
+	}
 	if (trace->count - last_mark > LONGEST)
 		is_on = 0;
+}
+
+static void cut(const struct block *block, uint64_t rest)
+{
+	uint64_t last = trace->count - 1;
+
+	if (is_on && trace->count < BLOCKS &&
+	    trace->blocks[last] == (word_of(block) | current() << 60))
+		trace->blocks[last] -= rest << COUNT_SHIFT;
 }
 
 static void mark(unsigned cpu, void *word)
@@ -67,16 +84,13 @@ static void reading(unsigned cpu, void *word)
 
 static void translated(uint64_t id, struct tb *tb)
 {
-	uint64_t count = qemu_plugin_tb_n_insns(tb);
+	const struct block *block = observe_block(tb, begun, NO_REGISTERS);
 
 	(void)id;
-	qemu_plugin_register_vcpu_tb_exec_cb(
-		tb, block, NO_REGISTERS,
-		(void *)((qemu_plugin_tb_vaddr(tb) & ADDRESS) | count << 48));
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < block->count; i++) {
 		struct insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		uint64_t address = qemu_plugin_insn_vaddr(insn);
-		void *word = (void *)((address & ADDRESS) | MARK << 48);
+		uint64_t address = block->addresses[i];
+		void *word = (void *)((address & ADDRESS) | MARK << COUNT_SHIFT);
 
 		for (size_t j = 0; j < mark_count; j++)
 			if (marks[j] == address)

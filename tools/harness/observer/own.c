@@ -20,7 +20,7 @@
  * It begins with the first thread that sleeps so or gives a reason, and pauses while none has done
  * it for long.
  */
-#include "cpus.h"
+#include "blocks.h"
 
 enum { WAITED = 12, FORGOTTEN, WOKE, READ };
 #define NUMBER ((1ull << 60) - 1)
@@ -138,14 +138,16 @@ static uint64_t *find(uint64_t thread)
 	return NULL;
 }
 
-static void block(unsigned unused, void *count)
+static void begun(unsigned unused, void *word)
 {
+	const struct block *block = word;
 	uint64_t cpu;
 
 	(void)unused;
 	if (!is_on)
 		return;
 	cpu = current();
+	begins(cpu, block);
 	if (cpu != runs || waiting >> cpu & 1)
 		end_turn();
 	if (waiting == all)
@@ -157,10 +159,17 @@ static void block(unsigned unused, void *count)
 		readings[cpu] = NULL;
 	}
 	runs = cpu;
-	length += (uint64_t)count;
-	since += (uint64_t)count;
+	length += block->count;
+	since += block->count;
 	if (since > LONGEST)
 		is_on = 0;
+}
+
+static void cut(const struct block *block, uint64_t rest)
+{
+	(void)block;
+	if (is_on && current() == runs && length >= rest)
+		length -= rest;
 }
 
 static void waits(unsigned unused, void *word)
@@ -271,10 +280,9 @@ static int is_marked(const struct insn *insn)
 
 static void translated(uint64_t id, struct tb *tb)
 {
-	uint64_t count = qemu_plugin_tb_n_insns(tb);
+	const uint64_t count = observe_block(tb, begun, READS_REGISTERS)->count;
 
 	(void)id;
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, block, READS_REGISTERS, (void *)count);
 	for (size_t i = 0; i < count; i++) {
 		struct insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		uint8_t code[2] = { 0 };
@@ -291,7 +299,7 @@ static void translated(uint64_t id, struct tb *tb)
 	}
 }
 
-static void begun(uint64_t id, unsigned cpu)
+static void starts(uint64_t id, unsigned cpu)
 {
 	(void)id;
 	for (struct named **wanted = (struct named *[]){ &rax, &rdx, &rdi, &rsi, &fs, NULL };
@@ -312,7 +320,7 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, 
 	}
 	if (!trace)
 		return -1;
-	qemu_plugin_register_vcpu_init_cb(id, begun);
+	qemu_plugin_register_vcpu_init_cb(id, starts);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	return 0;
 }

@@ -40,7 +40,9 @@ struct description {
 };
 enum { NO_REGISTERS = 0, READS_REGISTERS = 1 };
 enum { ADD = 0 };
+enum { READS_AND_WRITES = 3 };
 typedef void observe(unsigned cpu, void *word);
+typedef void observe_access(unsigned cpu, uint32_t how, uint64_t address, void *word);
 
 void qemu_plugin_register_vcpu_init_cb(uint64_t id, void (*begun)(uint64_t, unsigned));
 #if INTERFACE >= 7
@@ -56,6 +58,8 @@ uint64_t qemu_plugin_insn_vaddr(const struct insn *);
 size_t qemu_plugin_insn_data(const struct insn *, void *data, size_t length);
 void qemu_plugin_register_vcpu_tb_exec_cb(struct tb *, observe *, int flags, void *word);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct insn *, observe *, int flags, void *word);
+void qemu_plugin_register_vcpu_mem_cb(struct insn *, observe_access *, int flags, int which,
+				      void *word);
 void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(struct insn *, int op, struct counter,
 							 uint64_t);
 struct scoreboard *qemu_plugin_scoreboard_new(size_t);

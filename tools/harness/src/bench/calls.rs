@@ -358,11 +358,12 @@ impl Samples {
         }
         println!("{what}: {} samples, in instructions", calls.len());
         println!("{:<24} {:>8} {:>8} {:>8} {:>8}", "", "least", "median", "99.9 %", "most");
-        let rows: [(&str, Count); 4] = [
+        let rows: [(&str, Count); 5] = [
             ("CPUs that serve it", |call| call.path()),
             ("all CPUs", |call| call.all()),
             ("before the interrupt", |call| call.path_before()),
             ("from the interrupt on", |call| call.path() - call.path_before()),
+            ("the same of all CPUs", |call| call.all() - call.before.values().sum::<i64>()),
         ];
         let shown = if self.device.is_some() { rows.len() } else { 2 };
         for (name, count) in rows.into_iter().take(shown) {
