@@ -13,7 +13,9 @@ use alloc::alloc::{Layout, alloc};
 use core::arch::asm;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 use crtos_abi::{MAX_CELL_CPUS, ids::RealmCpu};
 use crtos_registers::apic::ApicId;
 use crtos_vm::Frame;
@@ -48,8 +50,8 @@ pub struct PerCpu {
     rank: AtomicU32,
     /// It was asked to look for what Linux has stored.
     looks: AtomicBool,
-    /// What goes on is not the doing of the thread that runs.
-    in_interrupt: AtomicBool,
+    /// How many things go on, one in another, that are not the doing of the thread that runs.
+    interrupt_depth: AtomicU8,
     /// The program's thread whose state (see `task::user`) the registers hold.
     user_owner: AtomicPtr<Thread>,
     /// The root of the page tables that the CPU uses.
@@ -122,7 +124,7 @@ impl PerCpu {
             apic_id: AtomicU32::new(apic_id.0),
             rank: AtomicU32::new(0),
             looks: AtomicBool::new(false),
-            in_interrupt: AtomicBool::new(false),
+            interrupt_depth: AtomicU8::new(0),
             user_owner: AtomicPtr::new(ptr::null_mut()),
             root: AtomicU64::new(0),
             flushes_asked: AtomicU64::new(0),
@@ -180,16 +182,17 @@ impl PerCpu {
     /// Calls `f`, which is not the doing of the thread that runs. By this CPU, interrupts off.
     #[inline(always)]
     pub fn in_interrupt<R>(&self, f: impl FnOnce() -> R) -> R {
-        let before = self.in_interrupt.load(Ordering::Relaxed);
-        self.in_interrupt.store(true, Ordering::Relaxed);
+        // By this CPU alone.
+        let change = |depth: u8| self.interrupt_depth.store(depth, Ordering::Relaxed);
+        change(self.interrupt_depth.load(Ordering::Relaxed).wrapping_add(1));
         let result = f();
-        self.in_interrupt.store(before, Ordering::Relaxed);
+        change(self.interrupt_depth.load(Ordering::Relaxed).wrapping_sub(1));
         result
     }
 
     /// Whether it does something that is not the doing of the thread that runs. By this CPU.
     pub fn is_in_interrupt(&self) -> bool {
-        self.in_interrupt.load(Ordering::Relaxed)
+        self.interrupt_depth.load(Ordering::Relaxed) > 0
     }
 
     /// The rank of what it runs.
