@@ -2,8 +2,10 @@
 //! Queues of waiting threads, woken in the order of the level at which they began to wait, first
 //! come first served within one level. Joining, leaving and waking one thread take constant time.
 
+use super::scheduler::block_and;
 use super::thread::{MAX_THREADS, by_id};
-use super::{Thread, WakeReason, block, current};
+use super::{Thread, WakeReason, current};
+use crate::arch::InterruptsOff;
 use crate::sync::SpinLock;
 use crate::time::Nanos;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -74,11 +76,9 @@ impl WaitQueue {
             if interrupted(&current()) {
                 break WaitError::Interrupted;
             }
-            if block(deadline) == WakeReason::Timeout {
+            if self.sleep(deadline) == WakeReason::Timeout {
                 break WaitError::Timeout;
             }
-            // Who was woken for it need not queue again to look.
-            self.remove();
             is_queued = false;
         };
         if !self.remove() {
@@ -101,16 +101,35 @@ impl WaitQueue {
         }
     }
 
+    /// Sleeps, as [`block`](super::block) does. Unless the deadline passed, the current thread is
+    /// in the queue no more: who was woken need not queue again to look.
+    #[inline(never)]
+    fn sleep(&self, deadline: Option<Nanos>) -> WakeReason {
+        block_and(deadline, |reason| {
+            if reason != WakeReason::Timeout {
+                self.remove_quietly();
+            }
+        })
+    }
+
     /// Removes the current thread; `false` if it is not there, because it was woken.
     #[inline(always)]
     fn remove(&self) -> bool {
-        let me = current().id.0;
-        QUEUED[usize::from(me)].load(Ordering::Acquire) && self.remove_queued(me)
+        if !QUEUED[usize::from(current().id.0)].load(Ordering::Acquire) {
+            return false;
+        }
+        let _interrupts = InterruptsOff::take();
+        self.remove_quietly()
     }
 
-    #[inline(never)]
-    fn remove_queued(&self, me: u16) -> bool {
-        let mut waiters = self.waiters.lock();
+    /// The same where interrupts are off.
+    fn remove_quietly(&self) -> bool {
+        let me = current().id.0;
+        // Most are woken by who has taken them off the queue.
+        if !QUEUED[usize::from(me)].load(Ordering::Acquire) {
+            return false;
+        }
+        let mut waiters = self.waiters.lock_quietly();
         let queued = QUEUED[usize::from(me)].swap(false, Ordering::Relaxed);
         if queued {
             waiters.remove(&NODES, me);

@@ -40,7 +40,7 @@ pub use locked::Runner;
 pub(super) use locked::{Held, State, hold, hold_of, hold_own};
 use locked::{hold_here, hold_quietly};
 pub use sleep::{block, exit, reschedule_point, sleep_until, yield_now};
-pub(super) use sleep::{grant, wait_for_grant};
+pub(super) use sleep::{block_and, grant, wait_for_grant};
 pub(super) use switch::arrive;
 pub use switch::{reschedule, start};
 

@@ -13,10 +13,13 @@ pub(super) fn assert_may_sleep() {
     assert!(!percpu::preemption_held(), "a thread sleeps while preemption is held off");
 }
 
-/// Gives up the CPU after `prepare` changed the state; `prepare` may refuse.
-pub(super) fn leave_cpu<R>(
+/// Gives up the CPU after `prepare` changed the state; `prepare` may refuse. What comes of it is
+/// told to `first` before interrupts may be on.
+#[inline(always)]
+pub(super) fn leave_cpu<R: Copy>(
     prepare: impl FnOnce(&mut State, &Thread) -> Result<(), R>,
     after: impl FnOnce(&Sched) -> R,
+    first: impl FnOnce(R),
 ) -> R {
     assert_may_sleep();
     let interrupts = InterruptsOff::take();
@@ -33,6 +36,7 @@ pub(super) fn leave_cpu<R>(
             after(&me.sched)
         }
     };
+    first(result);
     drop(interrupts);
     result
 }
@@ -41,6 +45,16 @@ pub(super) fn leave_cpu<R>(
 /// Returns at once if one of the first two came since the last return. Callers check their
 /// condition in a loop: a wake may be meant for something else. What is handed over is not.
 pub fn block(deadline: Option<Nanos>) -> WakeReason {
+    block_and(deadline, |_| ())
+}
+
+/// As [`block`]; `first` is the first thing that the thread does when it goes on, with interrupts
+/// off: bounded.
+#[inline(always)]
+pub(in crate::task) fn block_and(
+    deadline: Option<Nanos>,
+    first: impl FnOnce(WakeReason),
+) -> WakeReason {
     leave_cpu(
         |state, me| {
             if state.of(me).handed.take() {
@@ -59,6 +73,7 @@ pub fn block(deadline: Option<Nanos>) -> WakeReason {
             Ok(())
         },
         |sched| sched.reason.get(),
+        first,
     )
 }
 
@@ -74,6 +89,7 @@ pub fn sleep_until(deadline: Nanos) {
             Ok(())
         },
         |_| (),
+        |()| (),
     );
 }
 
@@ -85,6 +101,7 @@ pub fn yield_now() {
             Ok(())
         },
         |_| (),
+        |()| (),
     );
 }
 
@@ -101,6 +118,7 @@ pub(in crate::task) fn wait_for_grant() {
                 Ok(())
             },
             |_| false,
+            |_| (),
         );
         if granted {
             return;
