@@ -105,11 +105,8 @@ pub fn is_unicast(address: Ipv4Addr) -> bool {
     !(address.is_broadcast() || address.is_multicast() || address.is_unspecified())
 }
 
-/// Whether a frame is of a protocol that [`parse`] takes apart.
-pub fn is_known(frame: &[u8]) -> bool {
-    let protocol = EthernetFrame::new_checked(frame).map(|frame| frame.ethertype());
-    matches!(protocol, Ok(EthernetProtocol::Arp | EthernetProtocol::Ipv4))
-}
+/// The protocols of the frames that [`parse`] takes apart.
+pub const PROTOCOLS: [u16; 2] = [0x0800, 0x0806];
 
 /// Takes a frame apart. `None` if it is of another protocol, or not sound.
 pub fn parse(frame: &[u8]) -> Option<Frame<'_>> {

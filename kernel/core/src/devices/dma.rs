@@ -101,8 +101,8 @@ impl Drop for Mapping {
 pub struct OwnMemory {
     function: u16,
     block: Frame,
-    /// Pages of the block that the function finds.
-    pages: u64,
+    /// Bytes of the block that the function finds: whole pages.
+    bytes: u64,
     /// The function was told to find it no more.
     is_withdrawn: AtomicBool,
     /// The function may reach it for ever.
@@ -125,12 +125,12 @@ impl OwnMemory {
         let block = frames::PRIVATE.allocate(FrameSize::Large).ok_or(Refused::NoMemory)?;
         frames::clear(block, Self::MOST);
         let (is_withdrawn, is_lost) = (AtomicBool::new(false), AtomicBool::new(false));
-        let mut memory = Self { function, block, pages: 0, is_withdrawn, is_lost };
+        let mut memory = Self { function, block, bytes: 0, is_withdrawn, is_lost };
         for page in (0..pages).step_by(MAX_MAPPED_PAGES as usize) {
             let (offset, count) = (page * FRAME_SIZE, MAX_MAPPED_PAGES.min(pages - page));
             let place = (block.0 + offset) | MAPPED_READ | MAPPED_WRITE;
             // Of a call that is refused some pages may be there.
-            memory.pages = page + count;
+            memory.bytes = (page + count) * FRAME_SIZE;
             match call(HC_DEVICE_MAP, [function.into(), Self::INPUT + offset, place, count]) {
                 0 => {}
                 HV_NO_MEMORY => return Err(Refused::NoMemory),
@@ -140,15 +140,10 @@ impl OwnMemory {
         Ok(memory)
     }
 
-    /// Bytes.
-    fn bytes(&self) -> u64 {
-        self.pages * FRAME_SIZE
-    }
-
     /// The word of 8 bytes at a multiple of 8.
     #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes());
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
         let word = layout::direct(self.block).wrapping_add(offset as usize).cast::<u64>();
         // SAFETY: it is aligned, lies in the block, which is mapped as long as this is there, and
         // everybody reaches it by atomic accesses or copies that no reference stands for.
@@ -171,7 +166,7 @@ impl OwnMemory {
     /// Copies from there, while the function may write.
     #[inline]
     pub fn read(&self, offset: u64, to: &mut [u8]) {
-        assert!(offset.saturating_add(to.len() as u64) <= self.bytes());
+        assert!(offset.saturating_add(to.len() as u64) <= self.bytes);
         // SAFETY: it lies in the block, which is mapped, and `to` is the kernel's own. The copy is
         // one of bytes that others may change.
         unsafe { copy(to.as_mut_ptr(), self.at(offset), to.len()) };
@@ -179,7 +174,7 @@ impl OwnMemory {
 
     /// Copies there.
     pub fn write(&self, offset: u64, from: &[u8]) {
-        assert!(offset.saturating_add(from.len() as u64) <= self.bytes());
+        assert!(offset.saturating_add(from.len() as u64) <= self.bytes);
         // SAFETY: as in `read`, the other way.
         unsafe { copy(self.at(offset), from.as_ptr(), from.len()) };
     }
@@ -195,9 +190,10 @@ impl OwnMemory {
         if self.is_withdrawn.swap(true, Ordering::AcqRel) {
             return;
         }
-        for page in (0..self.pages).step_by(MAX_MAPPED_PAGES as usize) {
+        let pages = self.bytes / FRAME_SIZE;
+        for page in (0..pages).step_by(MAX_MAPPED_PAGES as usize) {
             let input = Self::INPUT + page * FRAME_SIZE;
-            let count = MAX_MAPPED_PAGES.min(self.pages - page);
+            let count = MAX_MAPPED_PAGES.min(pages - page);
             let unmapped = call(HC_DEVICE_UNMAP, [self.function.into(), input, count, 0]);
             // A function that is gone reaches nothing.
             if !matches!(unmapped, 0 | HV_INVALID) {

@@ -126,6 +126,15 @@ impl Vector {
         self.0
     }
 
+    /// Has `handler` be called from now on, and the one before not any more. Thread context.
+    pub fn hand_to(&self, handler: Arc<dyn Handler>) {
+        self.entry().replace(Box::into_raw(Box::new(handler)));
+    }
+
+    fn entry(&self) -> &'static Entry {
+        &ENTRIES[usize::from(self.0 - FIRST)]
+    }
+
     /// Has the device have it for ever. Returns its number.
     pub fn keep(self) -> u8 {
         let number = self.0;
@@ -136,18 +145,8 @@ impl Vector {
 
 impl Drop for Vector {
     fn drop(&mut self) {
-        let entry = &ENTRIES[usize::from(self.0 - FIRST)];
         rename(self.0, "");
-        // Of those who look from now on, none finds it.
-        let handler = entry.handler.swap(ptr::null_mut(), Ordering::SeqCst);
-        // Those who have found it are done soon, since a handler is bounded. Pairs with `handle`.
-        while entry.calls.load(Ordering::SeqCst) > 0 {
-            core::hint::spin_loop();
-        }
-        if !handler.is_null() {
-            // SAFETY: `register` made it of a box, and nobody has it any more.
-            drop(unsafe { Box::from_raw(handler) });
-        }
+        self.entry().replace(ptr::null_mut());
     }
 }
 
@@ -236,12 +235,25 @@ pub(crate) fn entry(vector: u8) -> Option<&'static Entry> {
 }
 
 impl Entry {
+    /// Puts what came from a box, or null, in the place of the handler. Thread context.
+    fn replace(&self, handler: *mut Arc<dyn Handler>) {
+        // Of those who look from now on, none finds the old one.
+        let old = self.handler.swap(handler, Ordering::SeqCst);
+        // Those who have found it are done soon, since a handler is bounded. Pairs with `handle`.
+        while self.calls.load(Ordering::SeqCst) > 0 {
+            core::hint::spin_loop();
+        }
+        if !old.is_null() {
+            // SAFETY: whoever put it there made it of a box, and nobody has it any more.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+
     /// Handles an interrupt of the device, or silences that. In the section that it has begun;
     /// interrupts off.
     #[inline(always)]
     pub(crate) fn handle(&self, service: InService) {
-        // Whoever takes the handler away waits for those who have found it. Pairs with the drop of
-        // `Vector`.
+        // Whoever takes the handler away waits for those who have found it. Pairs with `replace`.
         self.calls.fetch_add(1, Ordering::SeqCst);
         // What came when the device was about to go is for nobody.
         // SAFETY: null, or it came from a box that is there until no call is counted any more.

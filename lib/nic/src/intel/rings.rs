@@ -156,6 +156,7 @@ impl<F: Format> Receive for Receiver<F> {
         Some(length.map_or(Found::Bad, |length| Found::Frame(Frame { length, stamp: None })))
     }
 
+    #[inline(always)]
     fn has_more(&self, memory: &impl Memory) -> bool {
         memory.load(descriptor(RECEIVE_AT, self.next) + 8) & F::RECEIVED != 0
     }

@@ -72,10 +72,12 @@ impl card::Registers for Registers {
 pub(super) struct Memory(OwnMemory);
 
 impl card::Memory for Memory {
+    #[inline(always)]
     fn load(&self, offset: u64) -> u64 {
         self.0.load(offset)
     }
 
+    #[inline(always)]
     fn store(&self, offset: u64, value: u64) {
         self.0.store(offset, value);
     }

@@ -18,8 +18,9 @@ use core::{
 };
 
 use crtos_core::{
+    arch::interrupts::InService,
     devices::{
-        interrupts,
+        interrupts::{self, Handler},
         pci::{Function, Switch},
     },
     mm::heap,
@@ -174,16 +175,13 @@ enum Next {
 }
 
 /// What the kernel has of a card, whatever its kind.
-pub(super) trait Card: Interface {
+pub(super) trait Card: Interface + Handler {
     /// What its kind is called.
     fn kind(&self) -> &'static str;
 
     /// It has interrupted, or somebody else by the same interrupt; says whether it was it.
     /// Interrupts off; one access.
-    fn interrupt(&self) -> bool;
-
-    /// It interrupts no more, and is looked at. Interrupts off; one access and one VM exit.
-    fn silence(&self) -> bool;
+    fn has_interrupted(&self) -> bool;
 
     /// Has its thread run, once; `false` if there are too many.
     fn run(self: Arc<Self>) -> bool;
@@ -335,19 +333,18 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         self.is_ending.load(Ordering::Acquire)
     }
 
-    /// Takes a frame that has come; `false` if there is none. Of the last one all was told.
+    /// Takes what has come, which may be no frame; `None` if there is nothing. Of the last one all
+    /// was told.
     #[inline(always)]
-    fn take(&self, work: &mut Work<K::Receiver>) -> bool {
-        match work.receiver.receive(&self.registers, &self.memory, &mut work.buffer) {
-            None => return false,
-            Some(Found::Frame(frame)) if (HEADER..=K::LONGEST).contains(&frame.length) => {
+    fn take(&self, work: &mut Work<K::Receiver>) -> Option<Option<Untold>> {
+        let found = work.receiver.receive(&self.registers, &self.memory, &mut work.buffer)?;
+        Some(match found {
+            Found::Frame(frame) if (HEADER..=K::LONGEST).contains(&frame.length) => {
                 let stamp = Stamp::of_arrival(frame.stamp.map(Nanos));
-                work.untold = Some(Untold { length: frame.length, stamp, heard_by: None });
+                Some(Untold { length: frame.length, stamp, heard_by: None })
             }
-            // No frame.
-            Some(_) => {}
-        }
-        true
+            _ => None,
+        })
     }
 
     /// Hands what was taken over to a socket alone, and leaves it to the thread if it is anything
@@ -357,16 +354,14 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         &self,
         interface: &Arc<dyn Interface>,
         work: &mut Work<K::Receiver>,
+        untold: Untold,
         taker: &mut dyn Taker,
     ) {
-        let Some(untold) = &mut work.untold else { return };
         let news = untold.news(interface, self.index, &work.buffer);
         taker.hear(&news);
         let others = self.listeners.load(Ordering::Relaxed) > taker.listens_to(self.index).into();
         if others || interface::concerns_stack(&news) {
-            untold.heard_by = Some(taker.number());
-        } else {
-            work.untold = None;
+            work.untold = Some(Untold { heard_by: Some(taker.number()), ..untold });
         }
     }
 
@@ -411,9 +406,8 @@ impl<K: Kind, B: Bus> Driven<K, B> {
                 return false;
             }
             if work.untold.is_none() {
-                if !self.take(&mut work) {
-                    return false;
-                }
+                let Some(taken) = self.take(&mut work) else { return false };
+                work.untold = taken;
                 work.quota.spend();
             }
             mem::swap(&mut work.buffer, buffer);
@@ -469,14 +463,17 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         if work.quota.is_spent() {
             return (false, true);
         }
-        if !self.take(&mut work) {
+        let Some(taken) = self.take(&mut work) else {
             // It was for something else, such as the link: the caller still waits for a frame.
             self.offer();
             return (true, !self.is_quiet(&mut work));
-        }
+        };
         work.quota.spend();
-        self.tell_alone(interface, &mut work, taker);
-        self.tell_card(&mut work);
+        if let Some(untold) = taken {
+            self.tell_alone(interface, &mut work, untold, taker);
+        }
+        // The receiver tells the card by itself of buffers, when they are some.
+        B::settle(&self.registers);
         let leaves_some =
             work.untold.is_some() || work.quota.left == 0 || !self.is_quiet(&mut work);
         (false, leaves_some)
@@ -522,7 +519,8 @@ impl<K: Kind, B: Bus> Card for Driven<K, B> {
         K::ABOUT.name
     }
 
-    fn interrupt(&self) -> bool {
+    #[inline(always)]
+    fn has_interrupted(&self) -> bool {
         if !self.kind.has_interrupted(&self.memory) {
             return false;
         }
@@ -532,13 +530,6 @@ impl<K: Kind, B: Bus> Card for Driven<K, B> {
             self.wake();
         }
         true
-    }
-
-    fn silence(&self) -> bool {
-        self.kind.mask(&self.registers, &self.memory);
-        self.is_silent.store(true, Ordering::Relaxed);
-        self.wake();
-        self.switch.is_none_or(Switch::off)
     }
 
     fn run(self: Arc<Self>) -> bool {
@@ -568,6 +559,20 @@ impl<K: Kind, B: Bus> Card for Driven<K, B> {
         }
         B::part(&self.registers, &self.memory);
         self.writers.wake_all();
+    }
+}
+
+impl<K: Kind, B: Bus> Handler for Driven<K, B> {
+    fn interrupt(&self, _: InService) {
+        self.has_interrupted();
+    }
+
+    /// It is looked at instead. One access and one VM exit.
+    fn silence(&self) -> bool {
+        self.kind.mask(&self.registers, &self.memory);
+        self.is_silent.store(true, Ordering::Relaxed);
+        self.wake();
+        self.switch.is_none_or(Switch::off)
     }
 }
 

@@ -146,5 +146,5 @@ fn bring_up(settings: &Settings<'static>) -> Result<Arc<dyn Card>, Refusal> {
 /// Linux's doorbell has rung, for whatever; says whether that has woken somebody. Interrupts off;
 /// an access unless a frame waits.
 pub(super) fn doorbell() -> bool {
-    CARD.get().is_some_and(|card| card.interrupt())
+    CARD.get().is_some_and(|card| card.has_interrupted())
 }

@@ -9,11 +9,10 @@ use crtos_channel::Wanted;
 use crtos_core::{
     arch::interrupts::InService,
     devices::{
-        interrupts::{self, Vector},
+        interrupts::{self, Handler, Vector},
         pci,
     },
     info,
-    sync::SpinLock,
     task::Mutex,
     warn,
 };
@@ -37,26 +36,20 @@ pub(super) struct Place {
     pub function: u16,
     /// The card, and what Linux said of it.
     card: Mutex<Option<(Arc<dyn Card>, Wanted)>>,
-    /// The card for its interrupts.
-    interrupts: Interrupts,
-    vector: Once<Option<u8>>,
+    /// The vector of its interrupts; `None` if there was none left.
+    vector: Once<Option<Vector>>,
     /// At which place Linux was told of it.
     told: AtomicUsize,
 }
 
-/// Its interrupts.
-#[derive(Clone)]
-struct Interrupts(Arc<SpinLock<Option<Arc<dyn Card>>>>);
+/// Who is interrupted where there is no card.
+struct Nobody;
 
-impl interrupts::Handler for Interrupts {
-    fn interrupt(&self, _: InService) {
-        if let Some(card) = &*self.0.lock_quietly() {
-            card.interrupt();
-        }
-    }
+impl Handler for Nobody {
+    fn interrupt(&self, _: InService) {}
 
     fn silence(&self) -> bool {
-        self.0.lock().as_ref().is_none_or(|card| card.silence())
+        true
     }
 }
 
@@ -67,7 +60,6 @@ impl Place {
             settings,
             function,
             card: Mutex::new(None),
-            interrupts: Interrupts(Arc::new(SpinLock::new(None))),
             vector: Once::new(),
             told: AtomicUsize::new(NOWHERE),
         }
@@ -99,13 +91,13 @@ impl Place {
             return;
         }
         info!("{name}: {}", if is_lost { "lost" } else { "given back" });
-        *self.interrupts.0.lock() = None;
+        if let Some(Some(vector)) = self.vector.get() {
+            vector.hand_to(Arc::new(Nobody));
+            interrupts::rename(vector.number(), "");
+        }
         card.end(is_lost);
         let interface: Arc<dyn Interface> = card.clone();
         interface::remove(&interface);
-        if let Some(&Some(vector)) = self.vector.get() {
-            interrupts::rename(vector, "");
-        }
         *there = None;
     }
 
@@ -116,28 +108,24 @@ impl Place {
             return;
         }
         let name = self.settings.name;
-        let register = || {
-            let handler = Arc::new(self.interrupts.clone());
-            interrupts::register(name, handler).map(Vector::keep)
-        };
-        let vector = self.vector.call_once(register);
-        let Some(vector) = *vector else {
+        let vector = self.vector.call_once(|| interrupts::register(name, Arc::new(Nobody)));
+        let Some(vector) = vector else {
             warn!("{name}: there is no vector for its interrupts");
             return;
         };
-        interrupts::rename(vector, name);
-        let card = match card::start(self.function, &self.settings, vector) {
+        interrupts::rename(vector.number(), name);
+        let card = match card::start(self.function, &self.settings, vector.number()) {
             Ok(card) => card,
             Err(reason) => {
                 warn!("{name}: {reason}");
                 return;
             }
         };
-        *self.interrupts.0.lock() = Some(card.clone());
+        vector.hand_to(card.clone());
         let interface: Arc<dyn Interface> = card.clone();
         if !interface::add(&interface) || !card.clone().run() {
             warn!("{name}: there are too many interfaces or threads");
-            *self.interrupts.0.lock() = None;
+            vector.hand_to(Arc::new(Nobody));
             card.end(false);
             interface::remove(&interface);
             return;

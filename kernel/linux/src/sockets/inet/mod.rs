@@ -56,7 +56,7 @@ static FAMILY: Family = Family {
 
 /// Has interfaces of the realm be used by this family. Once, before there are interfaces.
 pub fn start() {
-    interface::set_stack(&stack::STACK);
+    interface::set_stack(&stack::STACK, crtos_inet::packet::PROTOCOLS);
 }
 
 /// There is an interface: sockets can become the realm's.

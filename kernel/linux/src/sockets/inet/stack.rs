@@ -30,10 +30,6 @@ pub struct Stack;
 pub static STACK: Stack = Stack;
 
 impl StackOf for Stack {
-    fn wants(&self, frame: &[u8]) -> bool {
-        packet::is_known(frame)
-    }
-
     fn receive(&self, news: &News) {
         let Some(link) = link::by_index(news.index) else { return };
         match packet::parse(news.frame) {

@@ -252,9 +252,6 @@ pub trait Taps: Sync {
 
 /// The protocol stack. All of it is called in a thread; while that takes long, the card waits.
 pub trait Stack: Sync {
-    /// Whether such a frame is anything to it. Bounded.
-    fn wants(&self, frame: &[u8]) -> bool;
-
     /// A frame came.
     fn receive(&self, news: &News);
 
@@ -269,7 +266,14 @@ pub trait Stack: Sync {
 }
 
 static TAPS: Once<&'static dyn Taps> = Once::new();
-static STACK: Once<&'static dyn Stack> = Once::new();
+static STACK: Once<Registered> = Once::new();
+
+/// The protocol stack, and which frames are anything to it.
+struct Registered {
+    stack: &'static dyn Stack,
+    /// As frames have them (ETH_P_*), byte by byte.
+    protocols: [[u8; 2]; 2],
+}
 
 /// The places of interfaces.
 static ALL: SpinLock<[Option<Arc<dyn Interface>>; MOST]> = SpinLock::new([const { None }; MOST]);
@@ -279,9 +283,10 @@ pub fn set_taps(taps: &'static dyn Taps) {
     TAPS.call_once(|| taps);
 }
 
-/// Has the protocol stack have what is received. Once, before there are interfaces.
-pub fn set_stack(stack: &'static dyn Stack) {
-    STACK.call_once(|| stack);
+/// Has the protocol stack have what is received; frames of other than these protocols (ETH_P_*) are
+/// nothing to it. Once, before there are interfaces.
+pub fn set_stack(stack: &'static dyn Stack, protocols: [u16; 2]) {
+    STACK.call_once(|| Registered { stack, protocols: protocols.map(u16::to_be_bytes) });
 }
 
 /// There is that interface. `false` if there are too many. Thread context; may sleep.
@@ -294,7 +299,7 @@ pub fn add(interface: &Arc<dyn Interface>) -> bool {
     if let Some(taps) = TAPS.get() {
         taps.changed(interface);
     }
-    if let Some(stack) = STACK.get() {
+    if let Some(Registered { stack, .. }) = STACK.get() {
         stack.come(interface);
     }
     true
@@ -315,7 +320,7 @@ pub fn remove(interface: &Arc<dyn Interface>) {
     if let Some(taps) = TAPS.get() {
         taps.changed(interface);
     }
-    if let Some(stack) = STACK.get() {
+    if let Some(Registered { stack, .. }) = STACK.get() {
         stack.go(interface);
     }
 }
@@ -340,19 +345,21 @@ pub fn received(news: &News) {
     if let Some(taps) = TAPS.get() {
         taps.hear(news);
     }
-    if let Some(stack) = STACK.get() {
+    if let Some(Registered { stack, .. }) = STACK.get() {
         stack.receive(news);
     }
 }
 
 /// Whether a frame that came is anything to the protocol stack.
+#[inline(always)]
 pub fn concerns_stack(news: &News) -> bool {
-    STACK.get().is_some_and(|stack| stack.wants(news.frame))
+    let protocol = news.frame.get(HEADER - 2..HEADER).and_then(|told| told.first_chunk());
+    STACK.get().zip(protocol).is_some_and(|(known, told)| known.protocols.contains(told))
 }
 
 /// Frames that had come were handed over. In a thread of the driver, with nothing locked.
 pub fn settled(interface: &Arc<dyn Interface>) {
-    if let Some(stack) = STACK.get() {
+    if let Some(Registered { stack, .. }) = STACK.get() {
         stack.settle(interface);
     }
 }
