@@ -5,21 +5,16 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_core::{
-    arch::interrupts::window_in_timer,
-    mm::{heap, pages::Pages},
-    sync::SpinLock,
-    task::WaitQueue,
+    arch::interrupts::window_in_timer, mm::pages::Pages, sync::SpinLock, task::WaitQueue,
     time::Nanos,
 };
 use crtos_nic::{
-    filter::{Frame, Program},
-    inbox::Inbox,
+    filter::Frame,
     stamping::{self, Report},
 };
 
-use super::{ALL, address::LinkAddress, blocks::Blocks, ring::Ring};
+use super::{ALL, address::LinkAddress, blocks::Blocks, kept::Kept, ring::Ring, wants::Wants};
 use crate::{
-    abi::Errno,
     files::{Events, Watchers},
     sockets::{
         arrivals,
@@ -59,7 +54,7 @@ pub struct Message {
 }
 
 /// What a socket wants of a frame.
-pub struct Wanted<'a, L> {
+pub struct Wanted<'a> {
     /// Of the frame; as [`LinkAddress`] has them.
     protocol: u16,
     interface: u32,
@@ -68,11 +63,9 @@ pub struct Wanted<'a, L> {
     whole: usize,
     /// What the socket gets of these.
     pub part: &'a [u8],
-    /// What was seen while the socket was locked.
-    pub seen: L,
 }
 
-impl<L> Wanted<'_, L> {
+impl Wanted<'_> {
     /// What is known of the frame, which is that of `news`.
     #[inline(always)]
     pub fn message(&self, core: &Core, news: &News) -> Message {
@@ -87,16 +80,6 @@ impl<L> Wanted<'_, L> {
             lost: core.lost.load(Ordering::Relaxed),
         }
     }
-}
-
-/// What decides which frames it gets.
-#[derive(Clone)]
-pub struct Wants {
-    /// ETH_P_*; 0 for none.
-    pub protocol: u16,
-    pub filter: Option<Arc<Program>>,
-    /// Not those that the realm sends.
-    pub ignores_outgoing: bool,
 }
 
 /// A ring of what is received.
@@ -117,7 +100,7 @@ impl Received {
     }
 
     /// How often frames were lost because the program had all blocks, since that was asked.
-    pub fn take_freezes(&mut self) -> u32 {
+    fn take_freezes(&mut self) -> u32 {
         match self {
             Self::Frames(_) => 0,
             Self::Blocks(blocks) => blocks.take_freezes(),
@@ -141,13 +124,12 @@ pub struct Core {
     pub common: Common,
     /// It gets frames without their headers.
     pub is_cooked: bool,
-    /// The number of the interface that it is bound to; 0 for none. Changed under `wants`, and read
-    /// without it by who looks which sockets a frame is for.
-    pub interface: AtomicU32,
-    pub wants: SpinLock<Wants>,
-    pub inbox: SpinLock<Inbox<Message>>,
-    /// Where frames go instead, if there is one.
-    pub ring: SpinLock<Option<Received>>,
+    /// Which frames are for it.
+    pub wants: Wants,
+    pub kept: Kept,
+    /// Where frames go instead, if there is one; and whether there is.
+    ring: SpinLock<Option<Received>>,
+    has_ring: AtomicBool,
     /// Which stamps it tells (PACKET_TIMESTAMP).
     pub ring_stamps: AtomicU32,
     /// Frames that it got, and those that found no room, since somebody asked.
@@ -170,14 +152,6 @@ pub fn protocol_of(frame: &[u8]) -> u16 {
     }
 }
 
-/// Room for so many bytes of messages.
-pub fn inbox(bytes: u32) -> Result<Inbox<Message>, Errno> {
-    if !heap::has_reserve() {
-        return Err(Errno::ENOMEM);
-    }
-    Inbox::new(bytes as usize).ok_or(Errno::ENOMEM)
-}
-
 impl Reporter for Core {
     fn report(&self, report: &Report, frame: &[u8]) {
         self.common.errors.push(Entry::Sent(*report), frame);
@@ -186,41 +160,54 @@ impl Reporter for Core {
 }
 
 impl Core {
+    /// One that is bound to no interface so far.
+    pub fn new(number: u64, common: Common, is_cooked: bool, wants: Wants, kept: Kept) -> Self {
+        Self {
+            number,
+            common,
+            is_cooked,
+            wants,
+            kept,
+            ring: SpinLock::new(None),
+            has_ring: AtomicBool::new(false),
+            ring_stamps: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            dropped: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
+            has_lost: AtomicBool::new(false),
+            readers: WaitQueue::new(),
+            watchers: Watchers::new(),
+        }
+    }
+
     /// Whether it is bound to that interface.
+    #[inline(always)]
     pub fn is_of(&self, index: u32) -> bool {
-        self.interface.load(Ordering::Relaxed) == index
+        self.wants.now().interface() == index
     }
 
     /// A frame is on the wire. Thread context.
     pub fn hear(&self, news: &News) {
-        if let Some(wanted) = self.wanted(news, || ()) {
+        if let Some(wanted) = self.wanted(news) {
             self.keep(&wanted.message(self, news), wanted.part);
         }
     }
 
-    /// What the socket wants of a frame on the wire, and what `look` says, with interrupts off,
-    /// before a filter decides; `None` if it wants nothing. Thread context.
+    /// What the socket wants of a frame on the wire; `None` if it wants nothing. Thread context.
     #[inline(always)]
-    pub fn wanted<'a, L>(
-        &self,
-        news: &News<'a>,
-        look: impl FnOnce() -> L,
-    ) -> Option<Wanted<'a, L>> {
+    pub fn wanted<'a>(&self, news: &News<'a>) -> Option<Wanted<'a>> {
         if news.origin == Some(self.number) || news.heard_by == Some(self.number) {
             return None;
         }
         let index = news.index;
-        let (wants, seen) = {
-            let wants = self.wants.lock();
-            if wants.protocol == 0 || !self.is_of(index) {
-                return None;
-            }
-            (wants.clone(), look())
-        };
+        let wants = self.wants.now();
+        if wants.protocol() == 0 || wants.interface() != index {
+            return None;
+        }
         let protocol = protocol_of(news.frame);
         let is_outgoing = news.origin.is_some();
-        let is_meant = match wants.protocol {
-            ALL => !(is_outgoing && wants.ignores_outgoing),
+        let is_meant = match wants.protocol() {
+            ALL => !(is_outgoing && wants.ignores_outgoing()),
             wanted => wanted == protocol && !is_outgoing,
         };
         if !is_meant {
@@ -236,22 +223,18 @@ impl Core {
         };
         let start = if self.is_cooked { HEADER } else { 0 };
         let whole = news.frame.len() - start;
-        let length = match &wants.filter {
-            None => whole,
-            Some(filter) => {
-                let bytes = news.frame;
-                let frame =
-                    Frame { bytes, start, header: HEADER, protocol, kind, interface: index };
-                whole.min(filter.run(&frame) as usize)
-            }
-        };
         // The last use of a filter may be this one.
-        drop(wants);
+        let filter = if wants.filters() { self.wants.filter() } else { None };
+        let length = filter.map_or(whole, |filter| {
+            let bytes = news.frame;
+            let frame = Frame { bytes, start, header: HEADER, protocol, kind, interface: index };
+            whole.min(filter.run(&frame) as usize)
+        });
         if length == 0 {
             return None;
         }
         let part = &news.frame[start..start + length];
-        Some(Wanted { protocol, interface: index, kind, whole, part, seen })
+        Some(Wanted { protocol, interface: index, kind, whole, part })
     }
 
     /// Keeps that part of a frame until somebody reads it. Thread context.
@@ -269,18 +252,16 @@ impl Core {
     }
 
     /// Whether who reads gets the next frame that comes: none waits, nor does an error, and there
-    /// is no ring. Interrupts off.
+    /// is no ring.
     #[inline(always)]
     pub fn is_next(&self) -> bool {
-        !self.has_failed()
-            && self.ring.lock_quietly().is_none()
-            && self.inbox.lock_quietly().is_empty()
+        !self.has_ring.load(Ordering::Acquire) && !self.has_something()
     }
 
     /// Whether who reads gets something at once: a frame, or an error.
     #[inline(always)]
     pub fn has_something(&self) -> bool {
-        self.has_failed() || !self.inbox.lock().is_empty()
+        self.has_failed() || !self.kept.is_empty()
     }
 
     /// Whether an error waits to be told.
@@ -320,7 +301,7 @@ impl Core {
                 Put { is_kept: filled.is_kept, is_news: filled.has_given }
             }
             None => {
-                let is_kept = self.inbox.lock().push(*message, part);
+                let is_kept = self.kept.lock().push(*message, part);
                 Put { is_kept, is_news: is_kept }
             }
         }
@@ -340,23 +321,34 @@ impl Core {
         }
     }
 
+    /// Frames go to a ring from now on, or to none. Thread context.
+    pub fn set_ring(&self, ring: Option<Received>) {
+        let old = {
+            let mut place = self.ring.lock();
+            self.has_ring.store(ring.is_some(), Ordering::Release);
+            core::mem::replace(&mut *place, ring)
+        };
+        drop(old);
+    }
+
+    /// How often its ring has lost frames because the program had all blocks, since that was asked.
+    pub fn take_freezes(&self) -> u32 {
+        self.ring.lock().as_mut().map_or(0, Received::take_freezes)
+    }
+
     /// Whether a frame waits.
     pub fn has_some(&self) -> bool {
         match &*self.ring.lock() {
             Some(Received::Frames(ring)) => ring.has_filled(),
             Some(Received::Blocks(blocks)) => blocks.has_given(),
-            None => !self.inbox.lock().is_empty(),
+            None => !self.kept.is_empty(),
         }
     }
 
     /// An interface is gone. Thread context.
     pub fn lose(&self, index: u32) {
-        {
-            let _held = self.wants.lock();
-            if !self.is_of(index) {
-                return;
-            }
-            self.interface.store(0, Ordering::Relaxed);
+        if !self.wants.part(index) {
+            return;
         }
         self.has_lost.store(true, Ordering::Relaxed);
         self.readers.wake_all();

@@ -6,6 +6,8 @@
 //! | [`address`] | `struct sockaddr_ll` |
 //! | [`member`] | sockets that hear what is on the wire |
 //! | [`core`] | what a frame reaches of a socket |
+//! | [`wants`] | which frames it wants |
+//! | [`kept`] | frames that wait |
 //! | [`options`] | options: memberships, filters, numbers |
 //! | [`ring`] | rings in memory that programs map |
 //! | [`blocks`] | rings of blocks, of version 3 |
@@ -17,10 +19,12 @@
 mod address;
 mod blocks;
 mod core;
+mod kept;
 mod member;
 mod options;
 mod ring;
 mod socket;
+mod wants;
 
 use alloc::boxed::Box;
 

@@ -196,7 +196,7 @@ impl Options {
         let mut bytes = alloc::vec![0; count * filter::SIZE];
         user::read(UserAddr::new(at), &mut bytes)?;
         let program = Program::new(&bytes).map_err(|_| Errno::EINVAL)?;
-        set_filter(core, Some(Arc::new(program)));
+        core.wants.set_filter(Some(Arc::new(program)));
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl Options {
         };
         match name {
             DETACH_FILTER => Some(self.check_lock().and_then(|()| {
-                if set_filter(core, None).is_some() { Ok(()) } else { Err(Errno::ENOENT) }
+                if core.wants.set_filter(None).is_some() { Ok(()) } else { Err(Errno::ENOENT) }
             })),
             LOCK_FILTER if number == 0 => Some(self.check_lock()),
             LOCK_FILTER => {
@@ -262,7 +262,7 @@ impl Options {
         match name {
             AUXILIARY => self.tells_more.store(number != 0, Ordering::Relaxed),
             IGNORE_OUTGOING if number > 1 => return Err(Errno::EINVAL),
-            IGNORE_OUTGOING => core.wants.lock().ignores_outgoing = number != 0,
+            IGNORE_OUTGOING => core.wants.set_ignores_outgoing(number != 0),
             LOSS | ORIGINAL_DEVICE | BYPASS => {
                 let place = kept(self, name).ok_or(Errno::ENOPROTOOPT)?;
                 place.store((number != 0).into(), Ordering::Relaxed);
@@ -313,10 +313,9 @@ impl Options {
         });
         let ring = ring.transpose()?;
         rings.received = ring.as_ref().map(|ring| ring.pages().clone());
-        let old = core::mem::replace(&mut *core.ring.lock(), ring);
-        drop(old);
+        core.set_ring(ring);
         // What waits is not for the ring, as under Linux.
-        while core.inbox.lock().pop() {}
+        while core.kept.lock().pop() {}
         Ok(())
     }
 
@@ -351,11 +350,11 @@ impl Options {
                 if self.rings.lock().version != Version::Third {
                     return Ok(told);
                 }
-                let freezes = core.ring.lock().as_mut().map_or(0, Received::take_freezes);
+                let freezes = core.take_freezes();
                 return Ok([told.as_slice(), &freezes.to_ne_bytes()].concat());
             }
             AUXILIARY => self.tells_more.load(Ordering::Relaxed).into(),
-            IGNORE_OUTGOING => core.wants.lock().ignores_outgoing.into(),
+            IGNORE_OUTGOING => core.wants.now().ignores_outgoing().into(),
             TIMESTAMP => core.ring_stamps.load(Ordering::Relaxed),
             VERSION => self.rings.lock().version.number(),
             RESERVE => self.rings.lock().reserve,
@@ -363,11 +362,6 @@ impl Options {
         };
         Ok(number.to_ne_bytes().to_vec())
     }
-}
-
-/// Has a socket have that filter, or none; returns the one that it had. Thread context.
-pub fn set_filter(core: &Core, filter: Option<Arc<Program>>) -> Option<Arc<Program>> {
-    core::mem::replace(&mut core.wants.lock().filter, filter)
 }
 
 /// The filter of a socket of Linux's.

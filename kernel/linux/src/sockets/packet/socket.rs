@@ -2,14 +2,13 @@
 //! A packet socket: bind, send, receive.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_core::{
     arch::user_memory,
     mm::object::Object as MemoryObject,
-    sync::SpinLock,
-    task::{Mutex, WaitError, WaitQueue},
+    task::{Mutex, WaitError},
 };
 use crtos_nic::{card::USUAL_LONGEST, stamping::Stamping};
 use linux_raw_sys::net;
@@ -17,9 +16,11 @@ use linux_raw_sys::net;
 use super::{
     SOL_PACKET,
     address::LinkAddress,
-    core::{Core, Message, Wants, inbox},
+    core::{Core, Message},
+    kept::{self, Kept},
     member,
     options::{self, Options},
+    wants::Wants,
 };
 use crate::{
     abi::{Errno, SysResult},
@@ -91,10 +92,10 @@ impl<R, F: Fn(&Message) -> R> Taker for Reader<'_, R, F> {
 
     fn hear(&mut self, news: &News) {
         let core = self.core;
-        let Some(wanted) = core.wanted(news, || core.is_next()) else { return };
+        let Some(wanted) = core.wanted(news) else { return };
         let part = wanted.part;
         let room = part.len().min(self.memory.left() as usize);
-        if !self.how.peeks && wanted.seen && self.memory.write_if_there(&part[..room]) {
+        if !self.how.peeks && core.is_next() && self.memory.write_if_there(&part[..room]) {
             core.taken.fetch_add(1, Ordering::Relaxed);
             self.got = Some((self.tell)(&wanted.message(core, news)));
         } else {
@@ -119,30 +120,14 @@ impl PacketSocket {
         let common = Common::of(foreign, net::AF_PACKET)?;
         let options = Options::of(foreign)?;
         let bound = LinkAddress::parse(&foreign.name()?)?;
-        let wants = Wants {
-            protocol: bound.protocol,
-            filter: options::filter_of(foreign)?,
-            ignores_outgoing: false,
-        };
+        let wants = Wants::new(bound.protocol, options::filter_of(foreign)?);
         common.prepare_reports()?;
+        let kept = Kept::new(common.receive_buffer())?;
+        let is_cooked = foreign.kind == net::SOCK_DGRAM;
+        let core = Core::new(description::number(), common, is_cooked, wants, kept);
         // Older kernels do not tell it.
         let ring_stamps = foreign.number(SOL_PACKET, options::TIMESTAMP).unwrap_or(0);
-        let core = Core {
-            number: description::number(),
-            is_cooked: foreign.kind == net::SOCK_DGRAM,
-            interface: AtomicU32::new(0),
-            wants: SpinLock::new(wants),
-            inbox: SpinLock::new(inbox(common.receive_buffer())?),
-            common,
-            ring: SpinLock::new(None),
-            ring_stamps: AtomicU32::new(ring_stamps),
-            taken: AtomicU32::new(0),
-            dropped: AtomicU32::new(0),
-            lost: AtomicU32::new(0),
-            has_lost: AtomicBool::new(false),
-            readers: WaitQueue::new(),
-            watchers: Watchers::new(),
-        };
+        core.ring_stamps.store(ring_stamps, Ordering::Relaxed);
         Ok(Self {
             options,
             core: Arc::new(core),
@@ -173,7 +158,7 @@ impl PacketSocket {
         }
         let room = memory.left() as usize;
         let (told, is_left) = {
-            let mut inbox = self.core.inbox.lock();
+            let mut inbox = self.core.kept.lock();
             let (message, [bytes, further]) = inbox.first()?;
             let told = tell(message);
             let bytes = &bytes[..bytes.len().min(room)];
@@ -206,7 +191,7 @@ impl PacketSocket {
         for room in [most.min(USUAL_LONGEST), most] {
             let taken = with_buffer(room, |buffer| {
                 let (message, length, is_left) = {
-                    let mut inbox = self.core.inbox.lock();
+                    let mut inbox = self.core.kept.lock();
                     let Some(length) = inbox.next_length() else { return Ok(Slow::None) };
                     if length > room && room < most {
                         return Ok(Slow::TooLong);
@@ -281,10 +266,10 @@ impl PacketSocket {
 
     /// Changes the room for messages. What waits stays, as far as there is room. May sleep.
     fn resize(&self) -> Result<(), Errno> {
-        let mut fresh = inbox(self.core.common.receive_buffer())?;
+        let mut fresh = kept::inbox(self.core.common.receive_buffer())?;
         with_buffer(LONGEST, |buffer| {
             loop {
-                let mut inbox = self.core.inbox.lock();
+                let mut inbox = self.core.kept.lock();
                 let Some((message, length)) = inbox.peek(buffer) else {
                     core::mem::swap(&mut *inbox, &mut fresh);
                     return Ok(());
@@ -425,14 +410,8 @@ impl Socket for PacketSocket {
             self.is_member.store(true, Ordering::Relaxed);
         }
         let mut listening = found.as_deref().map(Listening::begin);
-        {
-            let mut wants = self.core.wants.lock();
-            let index = found.as_ref().map_or(0, |interface| interface.index());
-            self.core.interface.store(index, Ordering::Relaxed);
-            if address.protocol != 0 {
-                wants.protocol = address.protocol;
-            }
-        }
+        let index = found.as_ref().map_or(0, |interface| interface.index());
+        self.core.wants.bind(index, address.protocol);
         // Those who look whether others listen find rather one too many.
         core::mem::swap(&mut *binding, &mut listening);
         drop(listening);
@@ -453,13 +432,10 @@ impl Socket for PacketSocket {
         if of_peer {
             return Err(Errno::EOPNOTSUPP);
         }
-        let (bound, protocol) = {
-            let wants = self.core.wants.lock();
-            (self.interface(), wants.protocol)
-        };
-        let found = bound.and_then(interface::by_index);
+        let wants = self.core.wants.now();
+        let (interface, protocol) = (wants.interface(), wants.protocol());
+        let found = interface::by_index(interface);
         let station = found.map(|interface| interface.hardware_address());
-        let interface = bound.unwrap_or(0);
         Ok(LinkAddress { protocol, interface, kind: 0, station }.of_socket())
     }
 
@@ -474,8 +450,8 @@ impl Socket for PacketSocket {
         let (index, protocol) = match to {
             Some(to) => (to.interface, to.protocol),
             None => {
-                let wants = self.core.wants.lock();
-                (self.interface().unwrap_or(0), wants.protocol)
+                let wants = self.core.wants.now();
+                (wants.interface(), wants.protocol())
             }
         };
         let interface = interface::by_index(index).ok_or(Errno::ENXIO)?;
@@ -566,7 +542,7 @@ impl Socket for PacketSocket {
         match request {
             _ if requests::is_known(request) => Err(Errno::ENODEV),
             SIOCINQ => {
-                let length = self.core.inbox.lock().next_length().unwrap_or(0);
+                let length = self.core.kept.lock().next_length().unwrap_or(0);
                 user::write_u32(argument, length as u32)?;
                 Ok(0)
             }
@@ -589,7 +565,7 @@ impl Socket for PacketSocket {
     }
 
     fn interface(&self) -> Option<u32> {
-        Some(self.core.interface.load(Ordering::Relaxed)).filter(|&index| index != 0)
+        Some(self.core.wants.now().interface()).filter(|&index| index != 0)
     }
 
     fn ready(&self) -> Events {
@@ -618,7 +594,6 @@ impl Drop for PacketSocket {
             member::leave(&self.core);
         }
         // Not in the thread of an interface, which may have the last use of what frames reach.
-        let ring = self.core.ring.lock().take();
-        drop(ring);
+        self.core.set_ring(None);
     }
 }
