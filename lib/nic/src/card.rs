@@ -177,7 +177,8 @@ pub enum Found {
 /// What takes the frames that a card has received.
 pub trait Receive {
     /// Takes the next frame that has come to `to`, which has room for a [`BUFFER`] and for the
-    /// longest frame. Bounded: a copy, and some accesses.
+    /// longest frame. When some buffers are the card's again, it tells the card. Bounded: a copy,
+    /// and some accesses.
     fn receive(
         &mut self,
         registers: &impl Registers,
@@ -188,7 +189,7 @@ pub trait Receive {
     /// Whether there is another one.
     fn has_more(&self, memory: &impl Memory) -> bool;
 
-    /// Tells the card of the buffers that are its again.
+    /// Tells the card of all buffers that are its again.
     fn tell(&mut self, registers: &impl Registers, memory: &impl Memory);
 }
 
