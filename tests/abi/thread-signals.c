@@ -4,6 +4,7 @@
  * timers.
  */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -250,4 +251,114 @@ CASE(the_default_action_ends_or_stops_all_threads)
 	      WIFCONTINUED(status));
 	CHECK(kill(child, SIGTERM) == 0 && waitpid(child, &status, 0) == child);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
+
+/* The signals that a thread of the next case is to wait for, and those that it got. */
+static sigset_t waited_for;
+static atomic_int taken[2];
+
+static void *take_one(void *argument)
+{
+	siginfo_t info;
+
+	ready++;
+	taken[(long)argument] = sigwaitinfo(&waited_for, &info);
+	return NULL;
+}
+
+/* Has all that this thread starts from now on, and itself, on one CPU. */
+static void share_a_cpu(void)
+{
+	cpu_set_t all, one;
+
+	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+		if (CPU_ISSET(cpu, &all))
+			CPU_SET(cpu, &one);
+	CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+}
+
+/* The calling thread is not interrupted by the others on its CPU, or is again. */
+static void become_urgent(int urgent)
+{
+	struct sched_param parameters = { .sched_priority = urgent ? 50 : 0 };
+
+	CHECK(sched_setscheduler(0, urgent ? SCHED_FIFO : SCHED_OTHER, &parameters) == 0);
+}
+
+static void wait_a_while_for(atomic_int *what, int value)
+{
+	for (int i = 0; i < 5000 && *what < value; i++)
+		usleep(1000);
+	CHECK(*what >= value);
+}
+
+/* Both signals come before the first thread runs. It takes one of them, and waits no more. */
+CASE(what_a_waiting_thread_leaves_another_one_takes)
+{
+	sigset_t old;
+
+	sigemptyset(&waited_for);
+	sigaddset(&waited_for, SIGUSR1);
+	sigaddset(&waited_for, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &waited_for, &old);
+	share_a_cpu();
+	for (int round = 0; round < 10; round++) {
+		taken[0] = taken[1] = 0;
+		start(0, take_one, (void *)0);
+		start(1, take_one, (void *)1);
+		become_urgent(1);
+		CHECK(kill(getpid(), SIGUSR1) == 0 && kill(getpid(), SIGUSR2) == 0);
+		become_urgent(0);
+		wait_a_while_for(&taken[0], 1);
+		wait_a_while_for(&taken[1], 1);
+		CHECK(taken[0] + taken[1] == SIGUSR1 + SIGUSR2);
+		pthread_join(threads[0], NULL);
+		pthread_join(threads[1], NULL);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static int polled[2];
+
+/* Makes the pipe ready, and sends the signal that only the poll lets in. */
+static void *end_poll(void *argument)
+{
+	(void)argument;
+	pthread_sigmask(SIG_BLOCK, &waited_for, NULL);
+	become_urgent(1);
+	usleep(50000);
+	write(polled[1], "x", 1);
+	kill(getpid(), SIGUSR1);
+	return NULL;
+}
+
+/*
+ * The first thread is to take the signal while it polls, and blocks it again because the poll is
+ * over.
+ */
+CASE(what_a_poll_lets_in_and_leaves_another_thread_takes)
+{
+	struct pollfd entry;
+	sigset_t none, old;
+	pthread_t sender;
+
+	sigemptyset(&none);
+	sigemptyset(&waited_for);
+	sigaddset(&waited_for, SIGUSR1);
+	CHECK(pipe(polled) == 0);
+	entry = (struct pollfd){ polled[0], POLLIN, 0 };
+	share_a_cpu();
+	start(1, run, (void *)1);
+	pthread_sigmask(SIG_BLOCK, &waited_for, &old);
+	CHECK(pthread_create(&sender, NULL, end_poll, NULL) == 0);
+	CHECK(ppoll(&entry, 1, NULL, &none) == 1);
+	wait_a_while_for(&count, 1);
+	CHECK(count == 1 && taker == tids[1]);
+	pthread_join(sender, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	stop = 1;
+	pthread_kill(threads[1], SIGUSR2);
+	pthread_join(threads[1], NULL);
 }

@@ -181,12 +181,15 @@ pub(super) fn handle(
 /// Changes mask and stack back, because the handler does not run.
 fn leave(user: &UserThread, before: &Kept) {
     let index = user.signals.index();
-    let mut state = user.process.signals.lock();
-    if let Some(member) = state.group.member_mut(index) {
-        member.own.stack = before.stack;
-    }
-    // Nobody else has looked for what was blocked meanwhile.
-    state.group.set_mask(index, before.mask);
+    let left = {
+        let mut state = user.process.signals.lock();
+        if let Some(member) = state.group.member_mut(index) {
+            member.own.stack = before.stack;
+        }
+        // Nobody else has looked for what was blocked meanwhile.
+        state.group.set_mask(index, before.mask)
+    };
+    super::send::search(&user.process, left);
 }
 
 /// Exception number of page faults.

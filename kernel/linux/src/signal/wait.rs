@@ -14,7 +14,7 @@ use crtos_core::{
     time::{self, Deadline, Nanos},
 };
 
-use super::{SET_SIZE, collect, mask, with_group};
+use super::{SET_SIZE, collect, mask, send, with_group};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::{timespec::read_timespec, user},
@@ -80,7 +80,9 @@ pub fn masked(address: UserAddr, size: u64, wait: impl FnOnce() -> SysResult) ->
         state.group.member_mut(user.signals.index()).and_then(|member| member.own.saved.take())
     };
     if let Some(before) = saved {
-        mask::set(user, before);
+        // What the other mask has let in, and the thread does not take.
+        let left = mask::set(user, before);
+        send::search(&user.process, left);
     }
     Ok(result)
 }
@@ -199,12 +201,11 @@ pub fn sigtimedwait([set, info_at, timeout, size, ..]: Args) -> SysResult {
 /// signal is to be dealt with.
 fn wait_for(user: &UserThread, set: Set, deadline: Option<Nanos>) -> Result<Info, Errno> {
     let index = user.signals.index();
-    let waiting = |set| user.process.signals.lock().group.set_waiting(index, set);
     collect(user);
     if let Some(info) = take_for(user, set) {
         return Ok(info);
     }
-    waiting(set);
+    user.process.signals.lock().group.set_waiting(index, set);
     user.state.store(THREAD_SLEEPING, Ordering::Relaxed);
     let mut late = false;
     let result = loop {
@@ -222,6 +223,14 @@ fn wait_for(user: &UserThread, set: Set, deadline: Option<Nanos>) -> Result<Info
         late = task::block(deadline) == WakeReason::Timeout;
     };
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
-    waiting(Set::EMPTY);
-    result
+    let (taken, left) = with_group(&user.process, |state, pool| {
+        // One may have come since the last look, and woken nobody else.
+        let taken = match result {
+            Ok(_) => None,
+            Err(_) => state.group.take(pool, index, set),
+        };
+        (taken, state.group.set_waiting(index, Set::EMPTY))
+    });
+    send::search(&user.process, left);
+    taken.map_or(result, |taken| Ok(complete(user, taken)))
 }
