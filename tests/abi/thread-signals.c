@@ -362,3 +362,27 @@ CASE(what_a_poll_lets_in_and_leaves_another_thread_takes)
 	pthread_kill(threads[1], SIGUSR2);
 	pthread_join(threads[1], NULL);
 }
+
+/* Another thread may have come in the place of the one that has ended. */
+CASE(a_timer_of_a_thread_that_has_ended_tells_nobody)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
+	struct itimerspec spec = { .it_value = { 0, 10000000 } };
+	timer_t timer;
+
+	start(0, run, (void *)0);
+	event.sigev_notify_thread_id = tids[0];
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+	stop = 1;
+	pthread_join(threads[0], NULL);
+	while (syscall(SYS_tgkill, getpid(), tids[0], 0) == 0)
+		usleep(1000);
+	usleep(50000);
+	stop = 0;
+	start_all();
+	CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
+	usleep(100000);
+	CHECK(count == 0);
+	timer_delete(timer);
+	stop_all();
+}

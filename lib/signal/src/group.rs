@@ -95,8 +95,8 @@ const NO_PLACE: usize = usize::MAX;
 pub enum Target {
     /// The process: one of its threads takes it.
     Process,
-    /// The member of this number.
-    Member(usize),
+    /// The member of this number, if it is that thread still: numbers are used again.
+    Member(usize, Tid),
 }
 
 /// What became of a signal that was sent.
@@ -227,11 +227,16 @@ impl<T> Group<T> {
 
     /// Returns what the target blocks or waits for; of a process, what its first member does.
     fn mask_of(&self, target: Target) -> Set {
-        let index = match target {
-            Target::Process => 0,
-            Target::Member(index) => index,
+        let member = match target {
+            Target::Process => self.member(0),
+            Target::Member(index, tid) => self.member_of(index, tid),
         };
-        self.member(index).map_or(Set::EMPTY, |member| member.mask | member.waiting)
+        member.map_or(Set::EMPTY, |member| member.mask | member.waiting)
+    }
+
+    /// Returns the member of this number if it is that thread.
+    pub fn member_of(&self, index: usize, tid: Tid) -> Option<&Member<T>> {
+        self.member(index).filter(|member| member.tid == tid)
     }
 
     /// Says whether sending `signal` does nothing. A blocked signal is never dropped, because its
@@ -243,13 +248,11 @@ impl<T> Group<T> {
     /// Says whether the program has agreed to `signal`: it has a handler, or the target blocks the
     /// signal or waits for it. Of a process, its first 16 threads count.
     pub fn has_agreed(&self, target: Target, signal: u32) -> bool {
-        let takes = |index| {
-            self.member(index).is_some_and(|member| (member.mask | member.waiting).contains(signal))
-        };
+        let takes = |member: &Member<T>| (member.mask | member.waiting).contains(signal);
         self.action(signal).is_handled()
             || match target {
-                Target::Process => (0..SEARCH).any(takes),
-                Target::Member(index) => takes(index),
+                Target::Process => (0..SEARCH).filter_map(|index| self.member(index)).any(takes),
+                Target::Member(index, tid) => self.member_of(index, tid).is_some_and(takes),
             }
     }
 
@@ -293,7 +296,10 @@ impl<T> Group<T> {
     ) -> Option<&'a mut Pending> {
         match target {
             Target::Process => Some(shared),
-            Target::Member(index) => member_mut(members, index).map(|member| &mut member.pending),
+            Target::Member(index, tid) => {
+                let member = member_mut(members, index).filter(|member| member.tid == tid);
+                member.map(|member| &mut member.pending)
+            }
         }
     }
 
@@ -302,7 +308,7 @@ impl<T> Group<T> {
     fn find(&mut self, target: Target, signal: u32) -> Generated {
         match target {
             Target::Process => self.choose(signal),
-            Target::Member(index) => match self.member(index) {
+            Target::Member(index, _) => match self.member(index) {
                 Some(member) if member.wants(signal) => Generated::Wake(index),
                 _ => Generated::Pending,
             },

@@ -95,7 +95,10 @@ proptest! {
         let mut waits = [0_u64; MEMBERS];
         let mut ignored = Set::EMPTY;
         let mut posts = 0;
-        let target = |to: usize| if to == MEMBERS { Target::Process } else { Target::Member(to) };
+        let target = |to: usize| match to {
+            MEMBERS => Target::Process,
+            to => Target::Member(to, Tid::new(1 + to as u32).unwrap()),
+        };
         for step in steps {
             let wants = |masks: &[u64; MEMBERS], waits: &[u64; MEMBERS], m: usize, s: u32| {
                 (!masks[m] | waits[m]) >> (s - 1) & 1 == 1
@@ -235,7 +238,10 @@ fn a_program_agrees_by_what_it_does_about_a_signal() {
     let table = Vec::with_capacity(20);
     drop(group.move_to(table));
     let agreed = |group: &Group<()>| {
-        let member = |index| group.has_agreed(Target::Member(index), POWER);
+        let member = |index: usize| {
+            let tid = Tid::new(index as u32 + 1).expect("an id");
+            group.has_agreed(Target::Member(index, tid), POWER)
+        };
         (group.has_agreed(Target::Process, POWER), member(0), member(17))
     };
     for tid in 1..=18 {

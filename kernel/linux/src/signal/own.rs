@@ -64,7 +64,7 @@ fn take(context: &mut UserContext, user: &UserThread, noted: u32, way: &mut WayB
     let index = user.signals.index();
     let (target, code) = match to_process {
         true => (Target::Process, SI_USER),
-        false => (Target::Member(index), SI_TKILL),
+        false => (Target::Member(index, user.tid), SI_TKILL),
     };
     let info = Info::from_process(signal, code, user.process.pid, user.process.uid);
     let mut state = user.process.signals.lock_quietly();

@@ -43,7 +43,12 @@ pub fn to_process(process: &Process, info: Info) -> Result<(), Full> {
 
 /// Sends `info` to the thread of `user`; as [`to_process`].
 pub fn to_thread(user: &UserThread, info: Info) -> Result<(), Full> {
-    send(&user.process, Target::Member(user.signals.index()), info, None)
+    send(&user.process, target(user), info, None)
+}
+
+/// The thread of `user`.
+fn target(user: &UserThread) -> Target {
+    Target::Member(user.signals.index(), user.tid)
 }
 
 /// A signal that was made pending, and what is left to do.
@@ -177,7 +182,7 @@ impl Recipient {
     pub fn thread(user: &UserThread, tid: Tid) -> Option<Self> {
         with_thread(user, None, tid, |to| Self {
             process: to.process.clone(),
-            target: Target::Member(to.signals.index()),
+            target: target(to),
             uid: user.process.certain_uid(),
         })
     }
@@ -241,7 +246,7 @@ pub fn release(process: &Process, ticket: Ticket) {
 
 /// The thread `tid` of the process of `user` as a target.
 pub fn member(user: &UserThread, tid: Tid) -> Option<Target> {
-    with_thread(user, Some(user.process.pid), tid, |to| Target::Member(to.signals.index()))
+    with_thread(user, Some(user.process.pid), tid, target)
 }
 
 /// SIGCONT and the signals that stop make each other vanish. At most a few are pending, of standard
@@ -251,7 +256,9 @@ fn discard_opposite(state: &mut State, pool: &mut Pool, target: Target, signal: 
     let opposite = Group::<Own>::opposite(signal);
     if !opposite.is_empty() {
         while state.group.discard(pool, None, opposite) {}
-        if let Target::Member(index) = target {
+        if let Target::Member(index, tid) = target
+            && state.group.member_of(index, tid).is_some()
+        {
             while state.group.discard(pool, Some(index), opposite) {}
         }
     }
@@ -286,7 +293,7 @@ pub fn forwarded(user: &UserThread, info: Info) -> Option<Sent> {
     user.disturbed.store(true, Ordering::Relaxed);
     let raised = info.code() == SI_USER && info.pid() == Some(user.process.pid);
     let target = match info.code() == SI_TKILL || raised {
-        true => Target::Member(user.signals.index()),
+        true => target(user),
         false => Target::Process,
     };
     let info = of_linux(&user.process, target, info)?;
@@ -415,9 +422,8 @@ fn send_to_thread(pid: Option<Pid>, tid: Tid, signal: u32, nr: u32, args: Args) 
     let user = current.user().ok_or(Errno::ESRCH)?;
     if stays_here(signal) {
         let info = from_caller(user, signal, SI_TKILL);
-        let sent = with_thread(user, pid, tid, |to| {
-            deliver_to(&to.process, Target::Member(to.signals.index()), info, &current)
-        });
+        let sent =
+            with_thread(user, pid, tid, |to| deliver_to(&to.process, target(to), info, &current));
         if let Some(result) = sent {
             return result;
         }
@@ -440,7 +446,7 @@ pub fn kill_fast(
         return None;
     }
     let (target, code) = match tid {
-        Some(_) => (Target::Member(user.signals.index()), SI_TKILL),
+        Some(_) => (target(user), SI_TKILL),
         None => (Target::Process, SI_USER),
     };
     if own::note(user, target, signal) {
@@ -481,7 +487,7 @@ pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
     if stays_here(signal) {
         let sent = with_thread(user, Some(pid), tid, |to| {
             check_origin(user, args[1], &info)?;
-            deliver_to(&to.process, Target::Member(to.signals.index()), info, &current)
+            deliver_to(&to.process, target(to), info, &current)
         });
         if let Some(result) = sent {
             return result;
