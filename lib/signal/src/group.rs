@@ -99,6 +99,17 @@ pub enum Target {
     Member(usize, Tid),
 }
 
+/// What is left of a search for a member that takes a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// The place where it began.
+    first: usize,
+    /// The number of places that it has looked at.
+    looked: usize,
+    /// The number of places when it began. Who comes later looks what is pending.
+    places: usize,
+}
+
 /// What became of a signal that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generated {
@@ -110,7 +121,7 @@ pub enum Generated {
     Pending,
     /// It is pending, and the caller continues the search for a member that takes it: see
     /// [`Group::search`].
-    Search(usize),
+    Search(Search),
 }
 
 /// The signals of a process.
@@ -321,26 +332,31 @@ impl<T> Group<T> {
         match self.member(0) {
             Some(member) if member.wants(signal) => Generated::Wake(0),
             _ if self.count < 2 => Generated::Pending,
-            _ => self.search(signal, 0),
+            _ => self.search(signal, self.begin_search()),
         }
     }
 
-    /// Continues the search for a member that takes `signal`, after `looked` places. Looks at 16
-    /// places.
-    pub fn search(&mut self, signal: u32, looked: usize) -> Generated {
-        let length = self.members.len();
+    /// Returns a search of all members that has not begun, from where the last one ended.
+    pub fn begin_search(&self) -> Search {
+        Search { first: self.next, looked: 0, places: self.members.len() }
+    }
+
+    /// Continues the search for a member that takes `signal`. Looks at 16 places.
+    pub fn search(&mut self, signal: u32, search: Search) -> Generated {
+        let Search { first, looked, places } = search;
         if !self.shared.set().contains(signal) {
             return Generated::Dropped;
         }
-        for step in looked..(looked + SEARCH).min(length) {
-            let index = (self.next + step) % length;
+        let end = (looked + SEARCH).min(places);
+        for step in looked..end {
+            let index = (first + step) % places;
             if self.member(index).is_some_and(|member| member.wants(signal)) {
                 self.next = index;
                 return Generated::Wake(index);
             }
         }
-        if looked + SEARCH < length {
-            Generated::Search(looked + SEARCH)
+        if end < places {
+            Generated::Search(Search { looked: end, ..search })
         } else {
             Generated::Pending
         }

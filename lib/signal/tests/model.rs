@@ -273,3 +273,58 @@ fn nobody_but_the_kernel_makes_a_signal_optional() {
     assert!(!Info::from_bytes(&[0xff; 48]).is_optional());
     assert!(optional.with_signal(11).is_optional());
 }
+
+/// A group of so many members, which block `mask`.
+fn group_of(count: u32, mask: Set) -> (Group<()>, Pool) {
+    let mut pool = Pool::new();
+    assert!(pool.grow(Chunk::new().unwrap()).is_ok());
+    let mut group = Group::new(LIMIT);
+    drop(group.move_to(Vec::with_capacity(count as usize)));
+    for tid in 1..=count {
+        assert!(group.add(Box::new(Member::new(Tid::new(tid).unwrap(), mask, ()))).is_ok());
+    }
+    (group, pool)
+}
+
+#[test]
+fn a_search_finds_a_member_whatever_others_find_meanwhile() {
+    let (mut group, mut pool) = group_of(40, Set::of(10) | Set::of(12));
+    group.set_mask(10, Set::of(10));
+    let info = |signal| Info::from_process(signal, SI_USER, SENDER, 2);
+    let sent = group.send(&mut pool, Target::Process, info(10));
+    let Ok(Generated::Search(mut search)) = sent else { panic!("{sent:?}") };
+    group.set_mask(20, Set::of(12));
+    assert_eq!(group.send(&mut pool, Target::Process, info(12)), Ok(Generated::Wake(10)));
+    let found = loop {
+        match group.search(10, search) {
+            Generated::Search(rest) => search = rest,
+            found => break found,
+        }
+    };
+    assert_eq!(found, Generated::Wake(20));
+}
+
+#[test]
+fn the_successor_in_a_place_gets_nothing_of_its_predecessor() {
+    let (mut group, mut pool) = group_of(2, Set::EMPTY);
+    let gone = Target::Member(1, Tid::new(2).unwrap());
+    drop(group.remove(1));
+    let next = Tid::new(3).unwrap();
+    assert_eq!(group.add(Box::new(Member::new(next, Set::EMPTY, ()))).ok(), Some(1));
+    let info = Info::from_process(10, SI_USER, SENDER, 2);
+    assert_eq!(group.send(&mut pool, gone, info), Ok(Generated::Dropped));
+    assert_eq!(group.send(&mut pool, Target::Member(1, next), info), Ok(Generated::Wake(1)));
+}
+
+#[test]
+fn who_waits_no_more_leaves_what_is_pending_to_others() {
+    let both = Set::of(10) | Set::of(12);
+    let (mut group, mut pool) = group_of(2, both);
+    group.set_waiting(1, both);
+    for signal in [10, 12] {
+        let info = Info::from_process(signal, SI_USER, SENDER, 2);
+        assert_eq!(group.send(&mut pool, Target::Process, info), Ok(Generated::Wake(1)));
+    }
+    assert_eq!(group.take(&mut pool, 1, both).map(|taken| taken.info.signal()), Some(10));
+    assert_eq!(group.set_waiting(1, Set::EMPTY), Set::of(12));
+}

@@ -15,6 +15,7 @@ use crtos_abi::{
 };
 use crtos_signal::{
     Generated, Group, Info, Pool, Set, Target, Ticket,
+    group::Search,
     info::{self, SI_KERNEL, SI_TKILL, SI_USER},
     pool::Full,
     set::{COUNT, SIGCONT, SIGKILL, SIGSTOP},
@@ -58,8 +59,8 @@ pub struct Sent {
 }
 
 enum Left {
-    /// To find a thread that takes it, after so many that were looked at.
-    Search(usize),
+    /// To find a thread that takes it.
+    Search(Search),
     /// To tell who watches the signals of the process (signalfd).
     Tell,
     Nothing,
@@ -68,7 +69,7 @@ enum Left {
 impl Sent {
     fn new(signal: u32, generated: Generated) -> Self {
         let left = match generated {
-            Generated::Search(looked) => Left::Search(looked),
+            Generated::Search(search) => Left::Search(search),
             Generated::Dropped => Left::Nothing,
             Generated::Pending | Generated::Wake(_) => Left::Tell,
         };
@@ -84,9 +85,9 @@ impl Sent {
     /// be a section of its own. Says whether there was one left. Any context.
     pub fn step(&mut self, process: &Process) -> bool {
         match self.left {
-            Left::Search(looked) => {
-                self.left = match search_some(process, self.signal, looked) {
-                    Generated::Search(looked) => Left::Search(looked),
+            Left::Search(search) => {
+                self.left = match search_some(process, self.signal, Some(search)) {
+                    Generated::Search(search) => Left::Search(search),
                     _ => Left::Tell,
                 };
             }
@@ -264,10 +265,11 @@ fn discard_opposite(state: &mut State, pool: &mut Pool, target: Target, signal: 
     }
 }
 
-/// Goes on with the search for a thread by a bounded part of it.
-fn search_some(process: &Process, signal: u32, looked: usize) -> Generated {
+/// Goes on with the search for a thread by a bounded part of it, or begins one.
+fn search_some(process: &Process, signal: u32, search: Option<Search>) -> Generated {
     let mut state = process.signals.lock();
-    let generated = state.group.search(signal, looked);
+    let search = search.unwrap_or_else(|| state.group.begin_search());
+    let generated = state.group.search(signal, search);
     if let Generated::Wake(index) = generated {
         state.wake(index, None);
     }
@@ -277,9 +279,9 @@ fn search_some(process: &Process, signal: u32, looked: usize) -> Generated {
 /// Searches threads for signals of the process that wait. Thread context.
 pub(super) fn search(process: &Process, signals: Set) {
     for signal in signals.iter() {
-        let mut generated = Generated::Search(0);
-        while let Generated::Search(looked) = generated {
-            generated = search_some(process, signal, looked);
+        let mut rest = None;
+        while let Generated::Search(search) = search_some(process, signal, rest) {
+            rest = Some(search);
         }
     }
 }
