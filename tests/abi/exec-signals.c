@@ -4,6 +4,7 @@
  * not.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -109,6 +110,56 @@ CASE(an_execve_that_fails_leaves_all_pending)
 	FAILS(ENOENT, execl("/does/not/exist", "again", NULL));
 	CHECK(take(&info) == SIGUSR1 && info.si_code == SI_USER);
 	CHECK(take(&info) == SIGRTMIN && info.si_value.sival_int == 7 && take(&info) == -1);
+}
+
+static void *sleep_here(void *argument)
+{
+	(void)argument;
+	pthread_sigmask(SIG_UNBLOCK, &mask, NULL);
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static volatile sig_atomic_t handled;
+
+static void note(int number)
+{
+	handled = number;
+}
+
+/* The other thread would take what is sent to the process. */
+CASE(an_execve_that_fails_leaves_what_is_the_threads)
+{
+	pthread_t thread;
+	siginfo_t info;
+
+	signal(SIGUSR1, note);
+	CHECK(pthread_create(&thread, NULL, sleep_here, NULL) == 0);
+	usleep(20000);
+	handled = 0;
+	CHECK(pthread_kill(pthread_self(), SIGUSR1) == 0);
+	FAILS(ENOENT, execl("/does/not/exist", "again", NULL));
+	usleep(50000);
+	CHECK(handled == 0 && take(&info) == SIGUSR1 && info.si_code == SI_USER);
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+}
+
+CASE(an_execve_that_fails_leaves_what_timers_have_sent)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN,
+				  .sigev_value = { .sival_int = 5 } };
+	struct itimerspec soon = { { 0, 0 }, { 0, 1 } };
+	siginfo_t info;
+	timer_t timer;
+
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 &&
+	      timer_settime(timer, 0, &soon, NULL) == 0);
+	usleep(20000);
+	FAILS(ENOENT, execl("/does/not/exist", "again", NULL));
+	CHECK(take(&info) == SIGRTMIN && info.si_code == SI_TIMER && info.si_value.sival_int == 5);
+	CHECK(take(&info) == -1 && timer_delete(timer) == 0);
 }
 
 /* The signals come at many moments. */

@@ -384,7 +384,14 @@ impl<T> Group<T> {
         pool.pop(&mut self.shared, &mut self.account, signal)
     }
 
-    /// Takes a pending signal of a process without members.
+    /// Takes a pending signal of a member, but none of the process.
+    pub fn take_own(&mut self, pool: &mut Pool, index: usize) -> Option<Taken> {
+        let member = member_mut(&mut self.members, index)?;
+        let signal = member.pending.set().first()?;
+        pool.pop(&mut member.pending, &mut self.account, signal)
+    }
+
+    /// Takes a pending signal of the process, whichever its members block.
     pub fn take_shared(&mut self, pool: &mut Pool) -> Option<Taken> {
         let signal = self.shared.set().first()?;
         pool.pop(&mut self.shared, &mut self.account, signal)

@@ -11,11 +11,11 @@ use core::sync::atomic::Ordering;
 use crtos_abi::{
     UserAddr,
     channel::RESULT_IN_LINUX,
-    ids::{Pid, PidNamespace, ProcessNumber},
+    ids::{Pid, PidNamespace, ProcessNumber, Tid},
 };
 use crtos_channel::Operation;
 use crtos_sched::CpuSet;
-use crtos_signal::{Info, Set, info::SI_TIMER};
+use crtos_signal::{Info, info::SI_TIMER};
 use crtos_syscalls::structs::Stat;
 use linux_raw_sys::general as linux;
 
@@ -29,7 +29,7 @@ use crate::{
     files::{self, Files, names},
     memory::{Scratch, mappings, user},
     process::{
-        Process, ThreadExt as _,
+        Process, ThreadExt as _, UserThread,
         account::{Account, Usage},
         lapse,
         limits::Own,
@@ -59,23 +59,46 @@ pub struct Legacy {
     pub limits: Own,
     /// Its interval timers.
     timers: timers::Kept,
+    /// The thread that executes the program.
+    thread: Tid,
     /// The signals that were pending, or came while the program was executed.
-    pending: Vec<Info>,
+    pending: Vec<Pending>,
     /// What it used.
     pub used: Usage,
     /// Its account.
     pub account: Arc<Account>,
 }
 
+/// A signal that was pending.
+struct Pending {
+    info: Info,
+    /// For the thread that executes the program, and not for its process.
+    is_own: bool,
+}
+
 impl Legacy {
     /// Has the timers go on, and the signals be pending, in the process that goes on. Thread
     /// context; may sleep.
     pub fn resume(self, process: &Arc<Process>) -> Result<(), Errno> {
-        for info in self.pending {
+        // The timers of timer_create(2) have ended, and with them their signals.
+        for Pending { info, .. } in self.pending.iter().filter(|one| one.info.code() != SI_TIMER) {
             // It was within the limit before.
-            let _ = signal::to_process(process, info);
+            let _ = signal::to_process(process, *info);
         }
         timers::resume(process, self.timers)
+    }
+
+    /// No program was executed: all is as it was for `user`, the calling thread. Thread context;
+    /// may sleep.
+    fn give_back(self, user: &UserThread) -> Result<(), Errno> {
+        for Pending { info, is_own } in self.pending {
+            // It was within the limit before.
+            let _ = match is_own {
+                true => signal::to_thread(user, info),
+                false => signal::to_process(&user.process, info),
+            };
+        }
+        timers::resume(&user.process, self.timers)
     }
 }
 
@@ -112,7 +135,7 @@ pub fn hand_over_signals(process: &Process) {
         let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == process.ids());
         if let Some(legacy) = legacy {
             if legacy.pending.try_reserve(1).is_ok() {
-                legacy.pending.push(info);
+                legacy.pending.push(Pending { info, is_own: false });
             }
             return;
         }
@@ -125,15 +148,12 @@ pub fn hand_over_signals(process: &Process) {
 }
 
 /// Takes what is pending for the calling thread and its process.
-fn take_pending() -> Vec<Info> {
+fn take_pending() -> Vec<Pending> {
     let mut pending = Vec::new();
     while pending.try_reserve(1).is_ok()
-        && let Some(info) = signal::take(Set::ALL)
+        && let Some((info, is_own)) = signal::take_any()
     {
-        // The timers of timer_create(2) end, and with them their signals.
-        if info.code() != SI_TIMER {
-            pending.push(info);
-        }
+        pending.push(Pending { info, is_own });
     }
     pending
 }
@@ -222,6 +242,7 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
         handed_over.push(Legacy {
             process,
             ids,
+            thread: user.tid,
             is_claimed: false,
             files: files.clone(),
             affinity: current.affinity(),
@@ -248,8 +269,9 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
     };
     let mut result = exec(true);
     if let Ok(refused) = result {
-        if let Some(legacy) = taken_over(ids) {
-            legacy.resume(&user.process)?;
+        let is_own = |legacy: &Legacy| legacy.process == process && legacy.thread == user.tid;
+        if let Some(legacy) = take_legacy(is_own) {
+            legacy.give_back(user)?;
         }
         if refused == RESULT_IN_LINUX {
             files.leave_to_linux()?;

@@ -44,6 +44,7 @@ pub use send::{
 };
 pub use wait::{
     is_interrupted, is_pending, masked, pause, pending, sigsuspend, sigtimedwait, sleep, take,
+    take_any,
 };
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};

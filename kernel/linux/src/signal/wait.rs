@@ -105,6 +105,21 @@ pub fn take(set: Set) -> Option<Info> {
     take_for(user, set)
 }
 
+/// Takes a signal that waits for the calling thread, or else for its process, blocked or not. Says
+/// whether it was for the thread. Thread context; may sleep.
+pub fn take_any() -> Option<(Info, bool)> {
+    let current = task::current();
+    let user = current.user()?;
+    collect(user);
+    let (taken, is_own) = with_group(&user.process, |state, pool| {
+        match state.group.take_own(pool, user.signals.index()) {
+            Some(taken) => Some((taken, true)),
+            None => state.group.take_shared(pool).map(|taken| (taken, false)),
+        }
+    })?;
+    Some((complete(user, taken), is_own))
+}
+
 fn take_for(user: &UserThread, set: Set) -> Option<Info> {
     let taken = with_group(&user.process, |state, pool| {
         state.group.take(pool, user.signals.index(), set - Set::UNCATCHABLE)
