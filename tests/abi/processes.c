@@ -3,10 +3,12 @@
 /* fork, execve and wait: memory, descriptors, signals and statuses. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -440,4 +442,85 @@ CASE(it_is_so_beside_an_urgent_thread)
 	lose_owners(share());
 	kill(hog, SIGKILL);
 	CHECK(ends_by(hog, SIGKILL));
+}
+
+/* Sleeps as a program that another one has executed. */
+ROLE(sleeping)
+{
+	for (;;)
+		pause();
+	return 0;
+}
+
+/* Executes itself again and again. */
+ROLE(executing)
+{
+	execl("/proc/self/exe", "executing", NULL);
+	return 1;
+}
+
+/* Tells whether a pipe without writers is seen as such before long, and closes it. */
+static int has_ended(int fd)
+{
+	struct pollfd polled = { fd, POLLIN, 0 };
+	char byte;
+	int ended = poll(&polled, 1, 5000) == 1 && read(fd, &byte, 1) == 0;
+
+	close(fd);
+	return ended;
+}
+
+static atomic_int racing;
+
+static void *execute_at_once(void *unused)
+{
+	(void)unused;
+	racing++;
+	while (racing < 2)
+		;
+	execl("/proc/self/exe", "sleeping", NULL);
+	return NULL;
+}
+
+/* The pipe closes on execve. */
+CASE(descriptors_close_when_two_threads_execute_a_program)
+{
+	for (int round = 0; round < 10; round++) {
+		int ends[2];
+
+		CHECK(pipe2(ends, O_CLOEXEC) == 0);
+		pid_t child = fork();
+
+		if (child == 0) {
+			pthread_t thread;
+
+			racing = 0;
+			pthread_create(&thread, NULL, execute_at_once, NULL);
+			execute_at_once(NULL);
+			pause();
+		}
+		close(ends[1]);
+		CHECK(has_ended(ends[0]));
+		CHECK(kill(child, SIGKILL) == 0 && ends_by(child, SIGKILL));
+	}
+}
+
+/* At whatever moment it is killed. */
+CASE(descriptors_close_when_who_executes_a_program_is_killed)
+{
+	for (int round = 0; round < 40; round++) {
+		int ends[2];
+
+		CHECK(pipe(ends) == 0);
+		pid_t child = fork();
+
+		if (child == 0) {
+			execl("/proc/self/exe", "executing", NULL);
+			_exit(1);
+		}
+		close(ends[1]);
+		usleep(20000 + round * 500);
+		CHECK(kill(child, SIGKILL) == 0 && ends_by(child, SIGKILL));
+		CHECK(has_ended(ends[0]));
+	}
 }

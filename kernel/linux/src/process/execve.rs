@@ -115,13 +115,32 @@ pub fn claim(ids: (PidNamespace, Pid)) -> bool {
 
 /// What the process of these ids had before it executed its program.
 pub fn taken_over(ids: (PidNamespace, Pid)) -> Option<Legacy> {
-    take_legacy(|legacy| legacy.ids == ids)
+    let mut legacy = take_legacy(|legacy| legacy.ids == ids)?;
+    // Several threads may have begun to execute a program. The first one has left what was the
+    // process's, and nobody comes for what the others had.
+    while let Some(mut other) = take_legacy(|legacy| legacy.ids == ids) {
+        if legacy.pending.try_reserve(other.pending.len()).is_ok() {
+            legacy.pending.append(&mut other.pending);
+        }
+    }
+    Some(legacy)
+}
+
+/// Child `pid` of `parent`, whose account is `account`, was waited for: if it was about to execute a
+/// program, nobody comes any more for what it has left. Thread context; may sleep.
+pub fn forget(parent: &Process, account: &Account, pid: Pid) {
+    let is_of_child = |legacy: &Legacy| {
+        legacy.ids == (parent.namespace, pid) && account.is_parent_of(&legacy.account)
+    };
+    while let Some(legacy) = take_legacy(is_of_child) {
+        drop(legacy);
+    }
 }
 
 fn take_legacy(is_meant: impl Fn(&Legacy) -> bool) -> Option<Legacy> {
     let mut handed_over = HANDED_OVER.lock();
     let place = handed_over.iter().position(is_meant)?;
-    Some(handed_over.swap_remove(place))
+    Some(handed_over.remove(place))
 }
 
 /// `process` has no thread any more: if it has executed a program, its signals go to the process
@@ -238,6 +257,11 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
     drop(take_legacy(|legacy| legacy.ids == ids && legacy.process != process));
     {
         let mut handed_over = HANDED_OVER.lock();
+        // If another thread has got to it, nobody comes any more for what this one leaves.
+        super::note_if_gone();
+        if user.process.is_ending() {
+            return Err(Errno::GONE);
+        }
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         handed_over.push(Legacy {
             process,

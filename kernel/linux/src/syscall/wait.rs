@@ -11,7 +11,7 @@ use super::{descriptors::remote, usage};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::user,
-    process::{ThreadExt as _, threads},
+    process::{ThreadExt as _, execve, threads},
 };
 
 /// wait4(pid, status, options, usage).
@@ -66,6 +66,9 @@ fn account(pid: Pid, is_last: bool, address: UserAddr) -> Result<(), Errno> {
     // As under Linux the memory and the files of who was waited for are free.
     if let Some(child) = living.as_ref().filter(|_| is_last) {
         child.wait_for_departure(process);
+    }
+    if is_last {
+        execve::forget(process, own, pid);
     }
     let used = living.map(|child| child.used_with_children()).or_else(|| own.of_ended(pid));
     let Some(used) = used else { return Ok(()) };
