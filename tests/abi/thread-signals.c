@@ -386,3 +386,48 @@ CASE(a_timer_of_a_thread_that_has_ended_tells_nobody)
 	timer_delete(timer);
 	stop_all();
 }
+
+static pthread_barrier_t both;
+
+static void set_action(void (*handler)(int))
+{
+	struct sigaction action = { .sa_handler = handler };
+
+	pthread_barrier_wait(&both);
+	sigaction(SIGUSR1, &action, NULL);
+	pthread_barrier_wait(&both);
+}
+
+static void *set_handler(void *rounds)
+{
+	for (long i = 0; i < (long)rounds; i++)
+		set_action(note);
+	return NULL;
+}
+
+/* The signal is sent by way of a group of processes. */
+CASE(an_action_that_two_threads_set_at_once_is_that_of_one)
+{
+	const long rounds = 300;
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		struct sigaction action;
+
+		setpgid(0, 0);
+		pthread_barrier_init(&both, NULL, 2);
+		pthread_create(&threads[0], NULL, set_handler, (void *)rounds);
+		for (int i = 0; i < rounds; i++) {
+			set_action(SIG_IGN);
+			CHECK(sigaction(SIGUSR1, NULL, &action) == 0);
+			if (action.sa_handler == SIG_IGN)
+				continue;
+			count = 0;
+			CHECK(kill(0, SIGUSR1) == 0);
+			wait_a_while_for(&count, 1);
+		}
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}

@@ -116,6 +116,8 @@ pub struct Process {
     has_changed_ids: AtomicBool,
     /// What it does on signals, and what is pending.
     pub signals: SpinLock<signal::State>,
+    /// One thread at a time changes an action, here and in the shadow.
+    pub changing_action: Mutex<()>,
     /// Who is told that a signal is pending for it or one of its threads.
     pub signal_watchers: Watchers,
     /// Its timers.
@@ -174,6 +176,7 @@ impl Process {
             limits: owned.payer().and_then(user_limits::of),
             has_changed_ids: AtomicBool::new(false),
             signals: SpinLock::new(signal::State::default()),
+            changing_action: Mutex::new(()),
             signal_watchers: Watchers::new(),
             timers: Timers::default(),
             herald: Herald::new(),

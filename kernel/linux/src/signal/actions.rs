@@ -108,10 +108,10 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
     if !(1..=COUNT).contains(&signal) || new.is_some() && Set::UNCATCHABLE.contains(signal) {
         return Err(Errno::EINVAL);
     }
-    let before = user.process.signals.lock().group.action(signal);
-    if let Some(new) = new {
-        set(user, signal, new, before.flags)?;
-    }
+    let before = match new {
+        Some(new) => set(user, signal, new)?,
+        None => user.process.signals.lock().group.action(signal),
+    };
     if !old.is_null() {
         let Action { handler, flags, restorer, mask } = before;
         let [handler, restorer] = [handler, restorer].map(UserAddr::get);
@@ -120,16 +120,19 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
     Ok(0)
 }
 
-/// Sets an action, here and in the shadow.
-fn set(user: &UserThread, signal: u32, new: Action, flags_before: u64) -> Result<(), Errno> {
+/// Sets an action, here and in the shadow; returns what it was.
+fn set(user: &UserThread, signal: u32, new: Action) -> Result<Action, Errno> {
     if new.is_handled() {
         // What the handler blocks: when it begins, nothing can be asked of Linux.
         forward(user, new.mask)?;
     }
     // What Linux has to know of the flags.
     let of_children = u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
-    let (wanted, changed) = {
+    // Otherwise the shadow could do what one thread wants, and the program what another one does.
+    let _changing = user.process.changing_action.lock();
+    let (before, wanted, changed) = {
         let mut state = user.process.signals.lock();
+        let before = state.group.action(signal);
         // Somebody else may block it, or the handler of another signal.
         let masks = |action: &Action| action.is_handled() && action.mask.contains(signal);
         let blocked = state.group.places().0 > 1
@@ -145,7 +148,7 @@ fn set(user: &UserThread, signal: u32, new: Action, flags_before: u64) -> Result
         };
         state.group.set_action(signal, new);
         let shadow = state.set_disposition(signal, wanted);
-        (wanted, shadow != wanted || (flags_before ^ new.flags) & of_children != 0)
+        (before, wanted, shadow != wanted || (before.flags ^ new.flags) & of_children != 0)
     };
     if new.ignores(signal) {
         discard(user, signal);
@@ -157,7 +160,7 @@ fn set(user: &UserThread, signal: u32, new: Action, flags_before: u64) -> Result
             flags: new.flags,
         })?;
     }
-    Ok(())
+    Ok(before)
 }
 
 /// Drops what waits of a signal that is ignored from now on, a step at a time.
