@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <linux/magic.h>
 #include <sys/eventfd.h>
@@ -437,4 +438,52 @@ CASE(short_writes_do_not_mix)
 		right &= wait(&status) > 0 && status == 0;
 	}
 	CHECK(right);
+}
+
+/* A read of one byte, and what came of it. */
+struct attempt {
+	pthread_t thread;
+	char *to;
+	int result, error;
+	volatile int done;
+};
+
+static void *attempt(void *argument)
+{
+	struct attempt *attempt = argument;
+
+	attempt->result = read(ends[0], attempt->to, 1);
+	attempt->error = errno;
+	attempt->done = 1;
+	return NULL;
+}
+
+static void begin(struct attempt *attempt_, char *to)
+{
+	attempt_->to = to;
+	attempt_->done = 0;
+	CHECK(pthread_create(&attempt_->thread, NULL, attempt, attempt_) == 0);
+	usleep(30000);
+}
+
+static void await_attempt(struct attempt *attempt)
+{
+	for (int i = 0; i < 5000 && !attempt->done; i++)
+		usleep(1000);
+	CHECK(attempt->done);
+	pthread_join(attempt->thread, NULL);
+}
+
+/* Who has waited for longer is woken first. */
+CASE(a_reader_that_fails_leaves_the_bytes_to_the_next)
+{
+	struct attempt bad, good;
+	char byte = 0;
+
+	begin(&bad, at(8));
+	begin(&good, &byte);
+	CHECK(write(ends[1], "x", 1) == 1);
+	await_attempt(&good);
+	await_attempt(&bad);
+	CHECK(good.result == 1 && byte == 'x' && bad.result == -1 && bad.error == EFAULT);
 }

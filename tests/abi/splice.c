@@ -303,3 +303,43 @@ CASE(bad_vmsplices_are_refused)
 	FAILS(EFAULT, vmsplice(a[1], (void *)1, 1, 0));
 	CHECK(vmsplice(a[1], vector, 0, 0) == 0);
 }
+
+static volatile int copied, got;
+
+static void *copy(void *unused)
+{
+	(void)unused;
+	copied = tee(a[0], b[1], 1, 0);
+	return NULL;
+}
+
+static void *get(void *unused)
+{
+	char byte;
+
+	(void)unused;
+	got = read(a[0], &byte, 1);
+	return NULL;
+}
+
+/* The reader may be faster: then tee finds nothing, or waits for another byte. */
+CASE(tee_leaves_the_bytes_to_who_waits_for_them)
+{
+	pthread_t threads[2];
+
+	copied = -1;
+	got = 0;
+	CHECK(pthread_create(&threads[0], NULL, copy, NULL) == 0);
+	usleep(30000);
+	CHECK(pthread_create(&threads[1], NULL, get, NULL) == 0);
+	usleep(30000);
+	CHECK(write(a[1], "x", 1) == 1);
+	for (int i = 0; i < 5000 && !got; i++)
+		usleep(1000);
+	CHECK(got == 1);
+	if (copied < 0)
+		CHECK(write(a[1], "y", 1) == 1);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	CHECK(copied >= 0);
+}

@@ -109,6 +109,19 @@ impl Pipe {
 
     /// Reads what is there, and waits if that is nothing.
     pub fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        let result = self.read_steps(memory, nonblocking);
+        self.pass_on_read();
+        result
+    }
+
+    /// Who was woken to read, and leaves something, also because it failed, wakes the next one.
+    fn pass_on_read(&self) {
+        if !self.is_empty() {
+            self.to_read.wake(1);
+        }
+    }
+
+    fn read_steps(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
         let mut done = 0;
         while memory.left() > 0 {
             let step = self.read_step(memory)?;
@@ -135,14 +148,17 @@ impl Pipe {
                 }
             }
         }
-        if done > 0 && !self.is_empty() {
-            self.to_read.wake(1);
-        }
         Ok(done)
     }
 
     /// As [`Pipe::read`] of the first buffer, which stays there.
     pub fn peek(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        let result = self.peek_steps(memory, nonblocking);
+        self.pass_on_read();
+        result
+    }
+
+    fn peek_steps(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
         loop {
             let seen = self.ring.lock().first().map(|bytes| {
                 let wanted = bytes.len().min(memory.left() as usize);
@@ -235,7 +251,11 @@ impl Pipe {
             let (used, size) = (self.used.load(Ordering::SeqCst), self.size.load(Ordering::SeqCst));
             match size.saturating_sub(used) {
                 0 => self.wait_for_room(nonblocking)?,
-                buffers => return Ok((buffers * PAGE) as u64),
+                buffers => {
+                    // It is some time until the caller writes.
+                    self.pass_on_write();
+                    return Ok((buffers * PAGE) as u64);
+                }
             }
         }
     }
@@ -321,6 +341,19 @@ impl Pipe {
 
     /// Writes everything; without room it waits, or says how far it came.
     pub fn write(&self, memory: &mut Memory, nonblocking: bool, packets: bool) -> SysResult {
+        let result = self.write_steps(memory, nonblocking, packets);
+        self.pass_on_write();
+        result
+    }
+
+    /// Who was woken to write, and leaves room, also because it failed, wakes the next one.
+    fn pass_on_write(&self) {
+        if !self.is_full() {
+            self.to_write.wake(1);
+        }
+    }
+
+    fn write_steps(&self, memory: &mut Memory, nonblocking: bool, packets: bool) -> SysResult {
         let mut done = 0;
         let mut first = true;
         while memory.left() > 0 {
@@ -338,9 +371,6 @@ impl Pipe {
                     waited => waited?,
                 },
             }
-        }
-        if done > 0 && !self.is_full() {
-            self.to_write.wake(1);
         }
         Ok(done)
     }
