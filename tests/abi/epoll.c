@@ -662,6 +662,39 @@ CASE(an_edge_is_for_one_of_several_threads)
 	CHECK(sum == 3);
 }
 
+static volatile int looks_end;
+
+static void *look_again_and_again(void *argument)
+{
+	struct epoll_event other[8];
+
+	while (!looks_end)
+		epoll_wait(*(int *)argument, other, 8, 0);
+	return NULL;
+}
+
+/* The member is ready all the time. */
+CASE(a_set_is_ready_also_while_a_thread_looks_at_it)
+{
+	int set = epoll_create1(0), event = eventfd(1, 0), always = 1;
+	pthread_t thread;
+
+	CHECK(add(set, event, EPOLLIN) == 0);
+	looks_end = 0;
+	CHECK(pthread_create(&thread, NULL, look_again_and_again, &set) == 0);
+	if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){ .sched_priority = 10 }))
+		always = 0;
+	for (int i = 0; i < 1000 && always; i++) {
+		struct timespec moment = { 0, 50000 + i % 100 * 1000 };
+
+		nanosleep(&moment, NULL);
+		always &= ready(set, POLLIN, 0) == POLLIN;
+	}
+	looks_end = 1;
+	pthread_join(thread, NULL);
+	CHECK(always);
+}
+
 /* How many threads poll. */
 #define MANY 40
 

@@ -358,11 +358,9 @@ impl Set {
     /// Stores up to `most` events of local members at `address` of the program; says how many. May
     /// sleep.
     pub fn report(&self, address: UserAddr, most: u64) -> Result<u64, Errno> {
-        if self.core.in_line() == 0 {
-            return Ok(0);
-        }
         let mut count = 0;
         {
+            // Whoever looks just now has taken a member out of line that may be ready still.
             let _looking = self.looking.lock();
             for _ in 0..self.core.in_line() {
                 if count == most {
@@ -408,9 +406,7 @@ impl Set {
 impl Source for Set {
     /// Whether a local member is ready.
     fn ready(&self) -> Events {
-        if self.core.in_line() == 0 {
-            return Events::empty();
-        }
+        // As in `report`.
         let _looking = self.looking.lock();
         for _ in 0..self.core.in_line() {
             let Some((token, source)) = self.core.next() else { break };
