@@ -153,7 +153,7 @@ impl Watchers {
             return Err(Errno::ENOMEM);
         }
         let list = self.list.call_once(|| Arc::new(List::default()));
-        if self.are_later || list.len() > 0 {
+        if self.are_later {
             list.prepare_rest()?;
         }
         list.add(watcher)
@@ -253,11 +253,17 @@ impl List {
         Ok(())
     }
 
-    fn add(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
+    fn add(self: &Arc<Self>, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
         let mut watcher = watcher;
         loop {
             let wanted = {
                 let mut all = self.all.lock();
+                // Others may have come since the list was made.
+                if !all.is_empty() && self.timer.lock().is_none() {
+                    drop(all);
+                    self.prepare_rest()?;
+                    continue;
+                }
                 match all.push(watcher) {
                     Ok(()) => {
                         // Before the caller looks at the file: whoever changes that afterwards sees
