@@ -123,6 +123,10 @@ pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
 fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
+    let files = user.process.files();
+    if wanted.has(linux::CLONE_PIDFD) {
+        files.agree()?;
+    }
     let fork = Arc::new(Fork {
         slot: user.slot,
         parent: current.arc(),
@@ -138,10 +142,6 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
         forks.push(fork.clone());
     }
     let flags = wanted.flags & u64::from(OF_LINUX) | u64::from(wanted.signal);
-    let files = user.process.files();
-    if wanted.has(linux::CLONE_PIDFD) {
-        files.agree()?;
-    }
     // No placeholder moves while the shadow and the table are copied. Linux holds a parent that
     // waits for its child's exec for as long as that takes.
     let agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());

@@ -93,12 +93,13 @@ pub fn begin(
     scheduling: Scheduling,
     body: fn(),
 ) -> Result<(), OwnedSlot> {
-    if !heap::has_reserve() {
-        return Err(owned);
-    }
     let process = user.process.clone();
     let (ids, slot) = ((process.namespace, user.tid), user.slot);
     let Ok(place) = signal::join(&user) else { return Err(owned) };
+    if !heap::has_reserve() {
+        signal::forget(&process, place);
+        return Err(owned);
+    }
     let what = Spawn {
         name: "program",
         trace_id: Some(owned.tid()),
