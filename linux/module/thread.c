@@ -96,6 +96,11 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 	kuid_t uid = payer();
 	u32 slot = 0;
 
+	if (parent) {
+		/* The caller holds realm_lock, which the updates of the table hold as well. */
+		thread = rcu_dereference_protected(realm->threads[parent - 1], true);
+		owner.parent |= thread->process->number << CRTOS_PARENT_PROCESS;
+	}
 	if (!has_share(realm, uid))
 		return ERR_PTR(-EDQUOT);
 	for (;; slot++) {

@@ -94,6 +94,8 @@ pub const CHANNEL_MAGIC: u64 = 0x3148_4353_4f54_5243;
 pub const SLOTS: usize = 1024;
 /// 64-bit words of a bitmap of slots.
 pub const SLOT_WORDS: usize = 16;
+/// The lowest bit of the number of a process in [`Slot::parent`].
+pub const PARENT_PROCESS: u32 = 16;
 /// Entries of the table of revocations.
 pub const REVOCATIONS: usize = 1024;
 /// 64-bit words of a bitmap of revocations.
@@ -294,7 +296,8 @@ pub struct Slot {
     /// Real user id that owns the shadow.
     pub uid: u32,
     /// In state `SPAWN`: 1 + slot of the thread that forked this process, as the module has
-    /// checked, or 0.
+    /// checked, or 0. With [`PARENT_PROCESS`] the number of that thread's process: when the kernel
+    /// looks, the slot may be another one's.
     pub parent: u32,
     /// Stored by the kernel at any time: 1 asks Linux to interrupt the system call that the shadow
     /// thread makes or is about to make. Linux exchanges it with 0.

@@ -49,7 +49,7 @@ pub use channel::{AttachError, Channel, DoorbellCpu, Notices};
 pub use devices::{Description, Had, Wanted, WantedLine};
 pub use heritage::Heritage;
 pub use operation::{Encoded, Operation};
-pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};
+pub use owned_slot::{Answer, OwnedSlot, Parent, Poll, Request, Start, Status};
 pub use question::Question;
 pub use revocations::{Range, Revocations};
 pub use slot::Slot;

@@ -98,6 +98,22 @@ enum Owner {
     Fault,
 }
 
+/// The thread that forked a process, when it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parent {
+    /// Its slot.
+    pub slot: Slot,
+    /// The number of its process.
+    pub process: ProcessNumber,
+}
+
+impl Parent {
+    fn from_word(word: u32) -> Option<Self> {
+        let slot = Slot::from_word(word & ((1 << raw::PARENT_PROCESS) - 1))?;
+        Some(Self { slot, process: ProcessNumber(word >> raw::PARENT_PROCESS) })
+    }
+}
+
 /// A slot in the kernel's hands, from acceptance until it is freed.
 #[derive(Debug)]
 pub struct OwnedSlot {
@@ -113,7 +129,7 @@ pub struct OwnedSlot {
     namespace: PidNamespace,
     own_tid: Tid,
     uid: u32,
-    parent: Option<Slot>,
+    parent: Option<Parent>,
     heritage: Heritage,
     payer: Option<u32>,
     uncertain_ids: bool,
@@ -146,7 +162,7 @@ impl Channel {
                 word!(self, AtomicU32, slots[slot.get()].own_tid).load(Ordering::Relaxed),
             )?,
             uid: word!(self, AtomicU32, slots[slot.get()].uid).load(Ordering::Relaxed),
-            parent: Slot::from_word(
+            parent: Parent::from_word(
                 word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed),
             ),
             heritage: Heritage::new(if start == Start::Thread { word } else { 0 }),
@@ -195,8 +211,8 @@ impl OwnedSlot {
         self.own_tid
     }
 
-    /// Slot of the thread that forked the process.
-    pub fn parent(&self) -> Option<Slot> {
+    /// The thread that forked the process.
+    pub fn parent(&self) -> Option<Parent> {
         self.parent
     }
 

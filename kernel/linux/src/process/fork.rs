@@ -14,7 +14,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::{PAGE_SIZE, ids::ProcessNumber};
-use crtos_channel::{Operation, Slot};
+use crtos_channel::{Operation, Parent, Slot};
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
@@ -200,11 +200,15 @@ fn take_back(fork: &Arc<Fork>) -> bool {
     place.map(|place| forks.swap_remove(place)).is_some()
 }
 
-/// What the thread of `slot` has left for its child. Who takes it lets go by [`Fork::finish`] or
-/// [`child`].
-pub fn take(slot: Slot) -> Option<Arc<Fork>> {
+/// What that thread has left for its child. Who takes it lets go by [`Fork::finish`] or [`child`].
+pub fn take(parent: Parent) -> Option<Arc<Fork>> {
+    // The parent may have gone since, and its slot be that of a thread of another program.
+    let is_meant = |fork: &Arc<Fork>| {
+        let process = fork.parent.user().map(|user| user.process.number);
+        fork.slot == parent.slot && process == Some(parent.process)
+    };
     let mut forks = FORKS.lock();
-    let place = forks.iter().position(|fork| fork.slot == slot)?;
+    let place = forks.iter().position(is_meant)?;
     Some(forks.swap_remove(place))
 }
 

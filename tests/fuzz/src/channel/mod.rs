@@ -302,8 +302,10 @@ impl World {
         assert_eq!(owned.payer(), is_process.then_some(word));
         assert_eq!(owned.heritage().get(), if is_process { 0 } else { word });
         assert_eq!(owned.process().0, self.field(slot, offset_of!(raw::Slot, process)));
-        let parent = self.field(slot, offset_of!(raw::Slot, parent)) as usize;
-        assert_eq!(owned.parent(), parent.checked_sub(1).and_then(Slot::new));
+        let parent = self.field(slot, offset_of!(raw::Slot, parent));
+        let of_parent = (parent as usize & 0xffff).checked_sub(1).and_then(Slot::new);
+        assert_eq!(owned.parent().map(|parent| parent.slot), of_parent);
+        assert!(owned.parent().is_none_or(|of| of.process.0 == parent >> 16));
         let thread = Thread { owned, owner: Owner::Kernel, sent: None, requests: 0, replies: 0 };
         self.threads.insert(slot, thread);
     }
