@@ -405,6 +405,45 @@ static void *set_handler(void *rounds)
 	return NULL;
 }
 
+/* Sets one action after the other until told to stop. */
+static void *change_actions(void *unused)
+{
+	struct sigaction action = { .sa_handler = note };
+
+	(void)unused;
+	while (!stop) {
+		action.sa_handler = action.sa_handler == note ? SIG_IGN : note;
+		sigaction(SIGUSR1, &action, NULL);
+	}
+	return NULL;
+}
+
+/* The signal is sent by way of a group of processes. */
+CASE(a_child_handles_what_it_wants_whatever_its_parent_changes_meanwhile)
+{
+	int status, right = 1;
+
+	CHECK(pthread_create(&threads[0], NULL, change_actions, NULL) == 0);
+	for (int i = 0; i < 30 && right; i++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			struct sigaction action = { .sa_handler = note };
+
+			count = 0;
+			setpgid(0, 0);
+			sigaction(SIGUSR1, &action, NULL);
+			kill(0, SIGUSR1);
+			wait_a_while_for(&count, 1);
+			_exit(0);
+		}
+		right &= waitpid(child, &status, 0) == child && status == 0;
+	}
+	stop = 1;
+	pthread_join(threads[0], NULL);
+	CHECK(right);
+}
+
 /* The signal is sent by way of a group of processes. */
 CASE(an_action_that_two_threads_set_at_once_is_that_of_one)
 {

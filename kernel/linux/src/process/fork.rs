@@ -144,7 +144,10 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
     let flags = wanted.flags & u64::from(OF_LINUX) | u64::from(wanted.signal);
     // No placeholder moves while the shadow and the table are copied. Linux holds a parent that
     // waits for its child's exec for as long as that takes.
-    let agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
+    let holds = !wanted.has(linux::CLONE_VFORK);
+    let agreement = holds.then(|| files.hold());
+    // Nor does what the shadow does on signals change, which the child has, too.
+    let actions = holds.then(|| user.process.changing_action.lock());
     // A child that has the caller's memory mostly has its stack as well.
     let tie = wanted.has(linux::CLONE_VFORK).then(|| user.process.tie());
     let child = remote::request(Operation::Fork { flags, pidfd: wanted.pidfd });
@@ -161,6 +164,7 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
         wait_for_guests(&user.process);
     }
     drop(tie);
+    drop(actions);
     drop(agreement);
     fork.let_go();
     let child = linux_result(child?)?;

@@ -116,7 +116,7 @@ pub struct Process {
     has_changed_ids: AtomicBool,
     /// What it does on signals, and what is pending.
     pub signals: SpinLock<signal::State>,
-    /// One thread at a time changes an action, here and in the shadow.
+    /// One thread at a time changes an action, here and in the shadow, or forks.
     pub changing_action: Mutex<()>,
     /// Who is told that a signal is pending for it or one of its threads.
     pub signal_watchers: Watchers,

@@ -180,7 +180,12 @@ fn discard(user: &UserThread, signal: u32) {
 /// Before signals are blocked: those whose default action Linux would carry out are forwarded from
 /// now on.
 pub(super) fn forward(user: &UserThread, blocked: Set) -> Result<(), Errno> {
-    let set = note_forwarded(user, blocked - Set::UNCATCHABLE);
+    let blocked = blocked - Set::UNCATCHABLE;
+    if !user.process.signals.lock().needs_linux(blocked) {
+        return Ok(());
+    }
+    let _changing = user.process.changing_action.lock();
+    let set = note_forwarded(user, blocked);
     if !set.is_empty() {
         remote::request(Operation::ForwardSignals { signals: set.0 })?;
     }
