@@ -418,8 +418,9 @@ impl<T> Group<T> {
         self.count < 2 || (self.shared.set() & set).is_empty()
     }
 
-    /// Sets the signals that a member waits for although it blocks them. Returns the pending signals
-    /// of the process that it has just ceased to take: for these the caller searches another member.
+    /// Sets the signals that a member waits for although it blocks them. Returns the pending
+    /// signals of the process that it has just ceased to take: for these the caller searches
+    /// another member.
     pub fn set_waiting(&mut self, index: usize, waiting: Set) -> Set {
         let shared = self.shared.set();
         match self.member_mut(index) {

@@ -126,8 +126,8 @@ pub fn taken_over(ids: (PidNamespace, Pid)) -> Option<Legacy> {
     Some(legacy)
 }
 
-/// Child `pid` of `parent`, whose account is `account`, was waited for: if it was about to execute a
-/// program, nobody comes any more for what it has left. Thread context; may sleep.
+/// Child `pid` of `parent`, whose account is `account`, was waited for: if it was about to execute
+/// a program, nobody comes any more for what it has left. Thread context; may sleep.
 pub fn forget(parent: &Process, account: &Account, pid: Pid) {
     let is_of_child = |legacy: &Legacy| {
         legacy.ids == (parent.namespace, pid) && account.is_parent_of(&legacy.account)
