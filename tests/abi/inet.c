@@ -14,6 +14,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -1036,6 +1038,36 @@ CASE(a_connection_waits_while_there_is_no_number)
 	other = accept(fd, NULL, NULL);
 	CHECK(other >= 0 && send(other, "question", 8, 0) == 8);
 	CHECK(comes(other) && recv(other, got, 100, 0) == 8);
+}
+
+static int read_by_two;
+static atomic_int ended;
+
+static void *hear_of_the_end(void *unused)
+{
+	char byte;
+
+	(void)unused;
+	if (recv(read_by_two, &byte, 1, 0) == 0)
+		ended++;
+	return NULL;
+}
+
+CASE(all_who_read_hear_of_the_end)
+{
+	pthread_t threads[2];
+
+	read_by_two = connected();
+	ended = 0;
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&threads[i], NULL, hear_of_the_end, NULL) == 0);
+	usleep(50000);
+	CHECK(shutdown(read_by_two, SHUT_WR) == 0);
+	for (int i = 0; i < 5000 && ended < 2; i++)
+		usleep(1000);
+	CHECK(ended == 2);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
 }
 
 CASE(a_connection_that_is_reset)

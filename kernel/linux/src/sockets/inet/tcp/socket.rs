@@ -257,7 +257,10 @@ impl Tcp {
             None => {
                 let deadline = self.core.common.send_deadline();
                 let queue = &self.core.writers;
-                match stream.wait(queue, deadline, || self.outcome(&stream)) {
+                let outcome = stream.wait(queue, deadline, || self.outcome(&stream));
+                // Others may wait to send.
+                queue.wake(1);
+                match outcome {
                     Ok(outcome) => outcome,
                     Err(Errno::EAGAIN) => return Err(Errno::EINPROGRESS),
                     Err(error) => return Err(error),
@@ -635,6 +638,13 @@ impl Socket for Tcp {
                 Err(error) => Err(error),
             };
         }
+        let can_others = {
+            let connection = stream.connection.lock();
+            !connection.may_send() || connection.room() > 0
+        };
+        if can_others {
+            self.core.writers.wake(1);
+        }
         match result {
             Err(error) if done == 0 => Err(error),
             _ => Ok(done),
@@ -651,14 +661,19 @@ impl Socket for Tcp {
             return Err(Errno::ENOTCONN);
         };
         let done = match how.peeks {
-            true => self.look(&stream, memory, how)?,
-            false => self.take(&stream, memory, how)?,
+            true => self.look(&stream, memory, how),
+            false => self.take(&stream, memory, how),
         };
         stream.link.bring_back();
-        if stream.connection.lock().received() > 0 {
+        let is_left = {
+            let connection = stream.connection.lock();
+            connection.received() > 0 || is_over(&connection)
+        };
+        if is_left {
+            // One of those who wait is woken: the next one takes what is left, or hears of the end.
             self.core.readers.wake(1);
         }
-        Ok(Received { length: done as u64, ..Received::default() })
+        Ok(Received { length: done? as u64, ..Received::default() })
     }
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
