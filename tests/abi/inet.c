@@ -13,6 +13,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -652,6 +653,162 @@ CASE(a_datagram_with_options_of_its_own)
 	FAILS(EINVAL, send_with(fd, own, IP_TOS, &wrong[2], sizeof(wrong[2])));
 	FAILS(EINVAL, send_with(fd, own, IP_TTL, &service, sizeof(service)));
 	FAILS(EINVAL, send_with(fd, own, 12345, &value, sizeof(value)));
+}
+
+/* A datagram comes that is these bytes, and no more. */
+static void comes_as(int fd, const char *expected)
+{
+	ssize_t length = strlen(expected);
+
+	CHECK(comes(fd));
+	CHECK(recv(fd, got, sizeof(got), 0) == length && memcmp(got, expected, length) == 0);
+}
+
+/* Where what is pending goes was said with its first part. */
+CASE(a_datagram_that_several_calls_make)
+{
+	int fd = bound_udp();
+
+	CHECK(sendto(fd, "ab", 2, MSG_MORE, ADDRESS(FAR, ECHO), LENGTH) == 2);
+	CHECK(send(fd, "c", 1, MSG_MORE) == 1);
+	CHECK(recv(fd, got, 10, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	CHECK(sendto(fd, "def", 3, 0, ADDRESS(FAR, CLOSED), LENGTH) == 3);
+	comes_as(fd, "abcdef");
+
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(get(fd, IPPROTO_UDP, UDP_CORK) == 0 && set(fd, IPPROTO_UDP, UDP_CORK, 7) == 0);
+	CHECK(get(fd, IPPROTO_UDP, UDP_CORK) == 1);
+	CHECK(write(fd, "12", 2) == 2 && send(fd, "", 0, 0) == 0 && write(fd, "345", 3) == 3);
+	/* It waits for more, whatever a call says. */
+	CHECK(send(fd, "6", 1, 0) == 1);
+	CHECK(set(fd, IPPROTO_UDP, UDP_CORK, 0) == 0);
+	comes_as(fd, "123456");
+	CHECK(send(fd, "x", 1, 0) == 1);
+	comes_as(fd, "x");
+	/* One without data. */
+	CHECK(send(fd, "", 0, MSG_MORE) == 0 && send(fd, "", 0, 0) == 0);
+	comes_as(fd, "");
+	CHECK(recv(fd, got, 10, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+
+	/* Longer than a packet. */
+	fill(60000);
+	for (int part = 0; part < 3; part++)
+		CHECK(send(fd, bytes + 20000 * part, 20000, part < 2 ? MSG_MORE : 0) == 20000);
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 60000);
+	CHECK(memcmp(bytes, got, 60000) == 0);
+}
+
+CASE(a_part_that_cannot_be_sent_takes_the_others_along)
+{
+	int fd = bound_udp();
+
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(send(fd, bytes, 40000, MSG_MORE) == 40000);
+	FAILS(EMSGSIZE, send(fd, bytes, 40000, MSG_MORE));
+	CHECK(send(fd, "a", 1, 0) == 1);
+	comes_as(fd, "a");
+	CHECK(send(fd, "b", 1, MSG_MORE) == 1);
+	FAILS(EFAULT, send(fd, at(8), 10, 0));
+	CHECK(send(fd, "c", 1, 0) == 1);
+	comes_as(fd, "c");
+	CHECK(set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) == 0);
+	CHECK(send(fd, bytes, 1472, MSG_MORE) == 1472);
+	FAILS(EMSGSIZE, send(fd, "d", 1, 0));
+	CHECK(send(fd, "e", 1, MSG_MORE) == 1 && close(fd) == 0);
+}
+
+/* Sends that many bytes with a control message of UDP_SEGMENT. */
+static ssize_t send_in_segments(int fd, size_t count, const void *value, size_t length)
+{
+	char control[CMSG_SPACE(16)] = { 0 };
+	struct iovec vector = { bytes, count };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1,
+				  .msg_control = control, .msg_controllen = CMSG_SPACE(length) };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+
+	head->cmsg_level = IPPROTO_UDP;
+	head->cmsg_type = UDP_SEGMENT;
+	head->cmsg_len = CMSG_LEN(length);
+	memcpy(CMSG_DATA(head), value, length);
+	return sendmsg(fd, &message, 0);
+}
+
+/* The bytes come as datagrams of that length; the last one has the rest. */
+static void comes_in_segments(int fd, size_t count, size_t length)
+{
+	for (size_t from = 0; from < count; from += length) {
+		size_t part = count - from < length ? count - from : length;
+
+		PART("%zu of %zu, from %zu", length, count, from);
+		CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == (ssize_t)part);
+		CHECK(memcmp(got, bytes + from, part) == 0);
+	}
+}
+
+CASE(datagrams_that_one_call_makes)
+{
+	static const uint16_t segment = 300, none = 0;
+	int fd = bound_udp(), wrong = 300;
+
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(get(fd, IPPROTO_UDP, UDP_SEGMENT) == 0);
+	FAILS(EINVAL, set(fd, IPPROTO_UDP, UDP_SEGMENT, -1));
+	FAILS(EINVAL, set(fd, IPPROTO_UDP, UDP_SEGMENT, 65536));
+	FAILS(EINVAL, setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment)));
+	CHECK(set(fd, IPPROTO_UDP, UDP_SEGMENT, 100) == 0);
+	CHECK(get(fd, IPPROTO_UDP, UDP_SEGMENT) == 100);
+	fill(1000);
+	CHECK(send(fd, bytes, 250, 0) == 250);
+	comes_in_segments(fd, 250, 100);
+	CHECK(send(fd, bytes, 300, 0) == 300);
+	comes_in_segments(fd, 300, 100);
+	CHECK(send(fd, bytes, 99, 0) == 99);
+	comes_in_segments(fd, 99, 100);
+	/* A control message counts before that. */
+	CHECK(send_in_segments(fd, 1000, &segment, sizeof(segment)) == 1000);
+	comes_in_segments(fd, 1000, 300);
+	CHECK(send_in_segments(fd, 1000, &none, sizeof(none)) == 1000);
+	comes_in_segments(fd, 1000, 1000);
+	FAILS(EINVAL, send_in_segments(fd, 1000, &wrong, sizeof(wrong)));
+	/* Several calls make the data of several datagrams. */
+	CHECK(send(fd, bytes, 130, MSG_MORE) == 130 && send(fd, bytes + 130, 500, 0) == 500);
+	comes_in_segments(fd, 630, 100);
+
+	CHECK(set(fd, IPPROTO_UDP, UDP_SEGMENT, 1) == 0);
+	FAILS(EINVAL, send(fd, bytes, 129, 0));
+	CHECK(set(fd, IPPROTO_UDP, UDP_SEGMENT, 1473) == 0);
+	CHECK(send(fd, bytes, 1474, 0) == -1 && (errno == EINVAL || errno == EMSGSIZE));
+	CHECK(set(fd, IPPROTO_UDP, UDP_SEGMENT, 1472) == 0);
+	fill(20000);
+	CHECK(send(fd, bytes, 20000, 0) == 20000);
+	comes_in_segments(fd, 20000, 1472);
+}
+
+/* They change nothing of what is told of datagrams here. */
+CASE(other_options_of_udp)
+{
+	int fd = bound_udp();
+
+	CHECK(get(fd, IPPROTO_UDP, UDP_GRO) == 0 && set(fd, IPPROTO_UDP, UDP_GRO, 5) == 0);
+	CHECK(get(fd, IPPROTO_UDP, UDP_GRO) == 1);
+	CHECK(set(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX, 1) == 0);
+	CHECK(get(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX) == 1);
+	CHECK(get(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX) == 0);
+	FAILS(ENOPROTOOPT, set(fd, IPPROTO_UDP, 12345, 1));
+	echoes(fd, 100);
+}
+
+CASE(where_a_datagram_was_to_go)
+{
+	struct sockaddr_in to;
+	int fd = bound_udp();
+
+	CHECK(get(fd, IPPROTO_IP, IP_RECVORIGDSTADDR) == 0);
+	CHECK(set(fd, IPPROTO_IP, IP_RECVORIGDSTADDR, 1) == 0);
+	CHECK(get(fd, IPPROTO_IP, IP_RECVORIGDSTADDR) == 1);
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	CHECK(told(fd, IP_ORIGDSTADDR, &to, sizeof(to)));
+	CHECK(is_near(to) && to.sin_port == name_of(fd).sin_port);
 }
 
 CASE(where_a_datagram_is_sent_from)

@@ -138,7 +138,7 @@ impl More {
     }
 }
 
-/// What control messages say of something that is to be sent.
+/// What control messages say of something that is to be sent, and flags of the call.
 #[derive(Clone, Copy, Default)]
 pub struct SendControl {
     /// Which reports it is to have, instead of those that the socket asks for (SO_TIMESTAMPING).
@@ -150,6 +150,10 @@ pub struct SendControl {
     pub lifetime: Option<u8>,
     /// Its type of service (IP_TOS).
     pub service: Option<u8>,
+    /// Bytes of each datagram that it becomes; 0 for one (UDP_SEGMENT).
+    pub segment: Option<u16>,
+    /// More of it follows by another call (MSG_MORE), as a flag of the call says.
+    pub follows: bool,
     /// There are others of the levels SOL_IP or SOL_UDP, or some that say nothing sound.
     pub has_others: bool,
     /// There are some of the level SOL_IPV6.

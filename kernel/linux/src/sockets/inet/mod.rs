@@ -8,6 +8,7 @@
 //! | [`options`] | options of both kinds of sockets |
 //! | [`port`] | which port a socket has |
 //! | [`udp`] | sockets of UDP |
+//! | [`cork`] | datagrams that several calls make, and several that one makes |
 //! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
 //! | [`mapped`] | sockets of IPv6 at addresses of IPv4 |
 //! | [`icmp`] | what ICMP says of a packet that did not arrive |
@@ -21,6 +22,7 @@
 //! 0041](../../../../../docs/decisions/0041-udp-and-tcp-by-sockets.md)).
 
 mod clock;
+mod cork;
 mod icmp;
 mod link;
 mod mapped;

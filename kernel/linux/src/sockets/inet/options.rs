@@ -27,7 +27,7 @@ const SOCKET: u32 = net::SOL_SOCKET;
 const IP: u32 = net::SOL_IP;
 
 /// All of these.
-const ALL: [Kept; 16] = [
+const ALL: [Kept; 17] = [
     kept(SOCKET, net::SO_REUSEPORT, 1, 0),
     kept(IP, net::IP_TOS, 255, 0),
     kept(IP, net::IP_TTL, 255, 64),
@@ -35,6 +35,7 @@ const ALL: [Kept; 16] = [
     kept(IP, net::IP_RECVTTL, 1, 0),
     kept(IP, net::IP_RECVTOS, 1, 0),
     kept(IP, net::IP_RECVERR, 1, 0),
+    kept(IP, net::IP_RECVORIGDSTADDR, 1, 0),
     kept(IP, net::IP_MTU_DISCOVER, 5, 1),
     kept(IP, net::IP_MINTTL, 255, 0),
     // No packet has options that could be told.

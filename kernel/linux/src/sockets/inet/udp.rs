@@ -26,6 +26,7 @@ use linux_raw_sys::{ioctl, net};
 
 use super::{
     address_of,
+    cork::{Cork, Course, MOST_SEGMENTS, Pending, SOL_UDP, UDP_CORK},
     icmp::meaning,
     link::{self, Link},
     options::{self, Options},
@@ -98,6 +99,7 @@ struct State {
 pub struct Udp {
     core: Arc<Core>,
     state: Mutex<State>,
+    cork: Cork,
     /// Held while a datagram is copied to a program, so that they stay in order.
     reading: Mutex<()>,
 }
@@ -232,7 +234,8 @@ impl Udp {
         core.prepare_errors()?;
         let state =
             State { binding: Binding::new(local), bound: local, has_port: false, is_mute: false };
-        let own = Self { core, state: Mutex::new(state), reading: Mutex::new(()) };
+        let cork = Cork::of(foreign)?;
+        let own = Self { core, state: Mutex::new(state), cork, reading: Mutex::new(()) };
         if local.port() != 0 {
             let mut state = own.state.lock();
             own.take_port(&mut state, local)?;
@@ -402,27 +405,25 @@ impl Udp {
         header
     }
 
-    /// Sends a datagram that fits into a frame. Nothing is allocated unless that is a jumbo frame.
+    /// Sends a datagram that fits into a frame, whose data `fill` writes. Nothing is allocated
+    /// unless that is a jumbo frame.
     fn send_whole(
         &self,
-        link: &Arc<Link>,
-        memory: &mut Memory,
-        (from, to): (SocketAddrV4, SocketAddrV4),
-        header: packet::Header,
-        (nonblocking, stamping): (bool, Stamping),
+        course: &Course,
+        length: usize,
+        asked: Stamping,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         const BEGIN: usize = ETHERNET + IP;
-        let length = memory.left() as usize;
+        let Course { link, from, to, header, nonblocking, .. } = course;
         with_buffer(BEGIN + UDP + length, |frame| {
-            if memory.read(&mut frame[BEGIN + UDP..]) < length {
-                return Err(Errno::EFAULT);
-            }
+            fill(&mut frame[BEGIN + UDP..])?;
             let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
             packet::write_datagram(&mut frame[BEGIN..], ends.0, ends.1);
-            packet::write_header(frame, &header, UDP + length);
+            packet::write_header(frame, header, UDP + length);
             self.return_to_group(link, frame, *to.ip());
-            let asked = self.core.common.stamping.begin(stamping, &self.core);
-            self.transmit(link, frame, nonblocking, asked.as_ref())
+            let asked = self.core.common.stamping.begin(asked, &self.core);
+            self.transmit(link, frame, *nonblocking, asked.as_ref())
         })
     }
 
@@ -449,31 +450,16 @@ impl Udp {
         }
     }
 
-    /// Sends a datagram in fragments. It lies in memory of the kernel meanwhile.
-    fn send_fragments(
-        &self,
-        link: &Arc<Link>,
-        memory: &mut Memory,
-        (from, to): (SocketAddrV4, SocketAddrV4),
-        mut header: packet::Header,
-        (nonblocking, stamping): (bool, Stamping),
-    ) -> Result<(), Errno> {
-        let length = memory.left() as usize;
-        let mut datagram = Vec::new();
-        if !heap::has_reserve() || datagram.try_reserve_exact(UDP + length).is_err() {
-            return Err(Errno::ENOBUFS);
-        }
-        datagram.resize(UDP + length, 0);
-        if memory.read(&mut datagram[UDP..]) < length {
-            return Err(Errno::EFAULT);
-        }
+    /// Sends a datagram in fragments. It lies in memory of the kernel.
+    fn send_fragments(&self, course: &Course, datagram: &mut [u8]) -> Result<(), Errno> {
+        let Course { link, from, to, nonblocking, stamping, .. } = course;
         let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
-        packet::write_datagram(&mut datagram, ends.0, ends.1);
-        header.is_whole = false;
+        packet::write_datagram(datagram, ends.0, ends.1);
+        let mut header = packet::Header { is_whole: false, ..course.header };
         let step = (link.interface.mtu().min(LONGEST - ETHERNET) - IP) & !7;
         let count = datagram.len().div_ceil(step);
         // As under Linux, only the first fragment is reported.
-        let mut asked = self.core.common.stamping.begin(stamping, &self.core);
+        let mut asked = self.core.common.stamping.begin(*stamping, &self.core);
         with_buffer(ETHERNET + IP + step, |frame| {
             for (at, part) in datagram.chunks(step).enumerate() {
                 header.offset = at * step;
@@ -482,10 +468,129 @@ impl Udp {
                 frame[ETHERNET + IP..].copy_from_slice(part);
                 packet::write_header(frame, &header, part.len());
                 self.return_to_group(link, frame, *to.ip());
-                self.transmit(link, frame, nonblocking, asked.take().as_ref())?;
+                self.transmit(link, frame, *nonblocking, asked.take().as_ref())?;
             }
             Ok(())
         })
+    }
+
+    /// Sends data as datagrams of so many bytes as were asked for (UDP_SEGMENT).
+    fn send_segments(&self, course: &Course, data: &[u8]) -> Result<(), Errno> {
+        let mtu = course.link.interface.mtu().min(LONGEST - ETHERNET);
+        if IP + UDP + data.len().min(course.segment) > mtu {
+            return Err(Errno::EMSGSIZE);
+        }
+        if data.len() > course.segment * MOST_SEGMENTS || self.core.common.has(net::SO_NO_CHECK) {
+            return Err(Errno::EINVAL);
+        }
+        let mut asked = course.stamping;
+        for (at, part) in data.chunks(course.segment).enumerate() {
+            let fill = |to: &mut [u8]| {
+                to.copy_from_slice(part);
+                Ok(())
+            };
+            match self.send_whole(course, part.len(), asked, fill) {
+                // Somebody has the others already: this one and what follows is lost.
+                Err(Errno::EAGAIN) if at > 0 => break,
+                result => result?,
+            }
+            // As under Linux, only the first one is reported.
+            asked = Stamping::default();
+        }
+        Ok(())
+    }
+
+    /// Sends what was pending.
+    fn send_pending(&self, mut pending: Pending) -> Result<(), Errno> {
+        let Pending { course, bytes } = &mut pending;
+        let mtu = course.link.interface.mtu().min(LONGEST - ETHERNET);
+        if course.segment != 0 && bytes.len() > UDP {
+            self.send_segments(course, &bytes[UDP..])?;
+        } else if bytes.len() <= mtu - IP {
+            let fill = |to: &mut [u8]| {
+                to.copy_from_slice(&bytes[UDP..]);
+                Ok(())
+            };
+            self.send_whole(course, bytes.len() - UDP, course.stamping, fill)?;
+        } else {
+            self.send_fragments(course, bytes)?;
+        }
+        if course.link.is_own(*course.to.ip()) {
+            course.link.bring_back();
+        }
+        Ok(())
+    }
+
+    /// Adds data to what is pending, which is sent then unless `waits` says that more follows. If
+    /// that fails, nothing is pending any more.
+    fn send_later(
+        &self,
+        memory: &mut Memory,
+        to: Option<&Address>,
+        nonblocking: bool,
+        control: &SendControl,
+        waits: bool,
+    ) -> Result<(), Errno> {
+        let mut place = self.cork.pending.lock();
+        let mut pending = match place.take() {
+            Some(pending) => {
+                self.cork.note(&place);
+                if self.state.lock().is_mute {
+                    return Err(Errno::EPIPE);
+                }
+                pending
+            }
+            None => Pending::new(self.course(to, nonblocking, control)?)?,
+        };
+        self.core.common.check()?;
+        pending.course.nonblocking = nonblocking;
+        self.check_length(&pending.course, pending.length() + memory.left() as usize)?;
+        pending.add(memory)?;
+        if waits {
+            *place = Some(pending);
+            self.cork.note(&place);
+            return Ok(());
+        }
+        self.send_pending(pending)
+    }
+
+    /// Sends what is pending, if something is (UDP_CORK was set to 0).
+    fn uncork(&self) {
+        let mut place = self.cork.pending.lock();
+        let pending = place.take();
+        self.cork.note(&place);
+        if let Some(pending) = pending {
+            // As under Linux, nobody is told.
+            let _ = self.send_pending(pending);
+        }
+    }
+
+    /// How a datagram goes where it is to go.
+    fn course(
+        &self,
+        to: Option<&Address>,
+        nonblocking: bool,
+        control: &SendControl,
+    ) -> Result<Course, Errno> {
+        let (link, from, to) = self.way(to, control)?;
+        let stamping = self.core.common.stamping_of(control)?;
+        let header = self.header(&link, (*from.ip(), *to.ip()), control);
+        let segment = control.segment.map_or_else(|| self.cork.segment(), u32::from) as usize;
+        Ok(Course { link, from, to, header, nonblocking, stamping, segment })
+    }
+
+    /// Fails if so many bytes are too many for a datagram, or for several of one call.
+    fn check_length(&self, course: &Course, length: usize) -> Result<(), Errno> {
+        let mtu = course.link.interface.mtu().min(LONGEST - ETHERNET);
+        // IP_PMTUDISC_DO and _PROBE.
+        let is_never_cut = matches!(self.options().ip(net::IP_MTU_DISCOVER), 2 | 3);
+        let is_one = is_never_cut && course.segment == 0;
+        let most = if is_one { mtu - IP - UDP } else { MOST_DATA };
+        if length > most {
+            self.refuse(*course.to.ip(), mtu as u32);
+            return Err(Errno::EMSGSIZE);
+        }
+        Ok(())
     }
 
     /// The first datagram, or an error that waits to be told.
@@ -542,6 +647,11 @@ impl Udp {
             _ => about.destination,
         };
         self.tell(&mut told, about, own);
+        if self.options().ip(net::IP_RECVORIGDSTADDR) != 0 {
+            let port = self.state.lock().binding.local.port();
+            let to = address_of(SocketAddrV4::new(about.destination, port));
+            told.more = Some(More::new(net::SOL_IP, net::IP_ORIGDSTADDR, to.bytes()));
+        }
         Ok(Received {
             length: if how.tells_length { length } else { room } as u64,
             flags: if room < length { net::MSG_TRUNC } else { 0 },
@@ -678,33 +788,32 @@ impl Socket for Udp {
         if length > u16::MAX.into() {
             return Err(Errno::EMSGSIZE);
         }
-        let (link, from, to) = self.way(to, control)?;
-        self.core.common.check()?;
-        let how = (nonblocking, self.core.common.stamping_of(control)?);
-        let mtu = link.interface.mtu().min(LONGEST - ETHERNET);
-        // IP_PMTUDISC_DO and _PROBE.
-        let is_never_cut = matches!(self.options().ip(net::IP_MTU_DISCOVER), 2 | 3);
-        let most = if is_never_cut { mtu - IP - UDP } else { MOST_DATA };
-        let header = self.header(&link, (*from.ip(), *to.ip()), control);
-        if length as usize > most {
-            self.refuse(*to.ip(), mtu as u32);
-            return Err(Errno::EMSGSIZE);
-        } else if length as usize <= mtu - IP - UDP {
-            self.send_whole(&link, memory, (from, to), header, how)?;
-        } else {
-            self.send_fragments(&link, memory, (from, to), header, how)?;
+        let waits = control.follows || self.cork.is_on();
+        if waits || self.cork.has_pending() {
+            self.send_later(memory, to, nonblocking, control, waits)?;
+            return Ok(length);
         }
-        if link.is_own(*to.ip()) {
-            link.bring_back();
+        let course = self.course(to, nonblocking, control)?;
+        self.core.common.check()?;
+        self.check_length(&course, length as usize)?;
+        let mtu = course.link.interface.mtu().min(LONGEST - ETHERNET);
+        if course.segment != 0 || length as usize > mtu - IP - UDP {
+            let mut pending = Pending::new(course)?;
+            pending.add(memory)?;
+            self.send_pending(pending)?;
+            return Ok(length);
+        }
+        self.send_whole(&course, length as usize, course.stamping, |to| {
+            if memory.read(to) < to.len() { Err(Errno::EFAULT) } else { Ok(()) }
+        })?;
+        if course.link.is_own(*course.to.ip()) {
+            course.link.bring_back();
         }
         Ok(length)
     }
 
     fn check_way(&self, flags: u32) -> Result<(), Errno> {
-        match flags & (net::MSG_MORE | net::MSG_OOB) {
-            0 => Ok(()),
-            _ => Err(Errno::EOPNOTSUPP),
-        }
+        if flags & net::MSG_OOB == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
@@ -783,7 +892,8 @@ impl Socket for Udp {
                 Ok(mtu.to_ne_bytes().to_vec())
             }
             (net::SOL_SOCKET, _) => self.core.common.get(name),
-            (net::SOL_IP | net::SOL_UDP, _) => Err(Errno::ENOPROTOOPT),
+            (SOL_UDP, _) => Ok(self.cork.get(name)?.to_ne_bytes().to_vec()),
+            (net::SOL_IP, _) => Err(Errno::ENOPROTOOPT),
             _ => Err(Errno::EOPNOTSUPP),
         }
     }
@@ -812,6 +922,13 @@ impl Socket for Udp {
                     }
                     _ => Ok(()),
                 }
+            }
+            (SOL_UDP, _) => {
+                self.cork.set(name, value)?;
+                if name == UDP_CORK && !self.cork.is_on() {
+                    self.uncork();
+                }
+                Ok(())
             }
             _ => Err(Errno::ENOPROTOOPT),
         }

@@ -23,6 +23,8 @@ pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
     const MOST: u64 = 20480;
     /// SOL_UDP.
     const OF_UDP: u32 = 17;
+    /// UDP_SEGMENT.
+    const UDP_SEGMENT: u32 = 103;
     let mut said = SendControl::default();
     if message.control_length > MOST {
         return Err(Errno::ENOBUFS);
@@ -45,6 +47,11 @@ pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
             (net::SOL_SOCKET, net::SCM_RIGHTS | net::SCM_CREDENTIALS) => {}
             (net::SOL_SOCKET, _) => return Err(Errno::EINVAL),
             (net::SOL_IP, _) => said_of_ip(&mut said, kind, at + HEADER, length - HEADER)?,
+            (OF_UDP, UDP_SEGMENT) if length == HEADER + 2 => {
+                let mut bytes = [0; 2];
+                user::read(at + HEADER, &mut bytes)?;
+                said.segment = Some(u16::from_ne_bytes(bytes));
+            }
             (OF_UDP, _) => said.has_others = true,
             (net::SOL_IPV6, _) => said.has_ipv6 = true,
             // Nor has what is of another family, under Linux neither.

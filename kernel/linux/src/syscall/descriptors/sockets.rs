@@ -245,7 +245,13 @@ pub fn sendto(row: &Row, args: Args) -> SysResult {
     let to = if at.is_null() { None } else { Some(address(at, address_length)?) };
     let mut memory = Memory::one(UserAddr::new(data), length)?;
     let nonblocking = is_nonblocking(&file, flags);
-    sent(flags, socket.send(&mut memory, to.as_ref(), nonblocking, &SendControl::default()))
+    let control = SendControl { follows: follows(flags), ..SendControl::default() };
+    sent(flags, socket.send(&mut memory, to.as_ref(), nonblocking, &control))
+}
+
+/// Whether more of what is sent follows.
+fn follows(flags: u64) -> bool {
+    flags as u32 & net::MSG_MORE != 0
 }
 
 /// What a call returns that has sent something: who sends to where nobody takes it gets SIGPIPE.
@@ -330,7 +336,7 @@ fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
     let socket = socket_of(file)?;
     let header: MsgHdr = user::read_struct(at)?;
     socket.check_way(flags as u32)?;
-    let control = messages::of_message(&header)?;
+    let control = SendControl { follows: follows(flags), ..messages::of_message(&header)? };
     let to = match header.name {
         0 => None,
         name => Some(address(UserAddr::new(name), header.name_length.into())?),
