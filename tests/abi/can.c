@@ -321,6 +321,37 @@ CASE(options_of_all_sockets_are_kept)
 	close(fd);
 }
 
+/* As Linux has it, an interface that is named so is kept, and nothing else: bind decides. */
+CASE(an_interface_that_is_named_by_an_option)
+{
+	struct sockaddr_can to = address(NEAR);
+	char name[IFNAMSIZ] = "?";
+	socklen_t length = sizeof(name);
+	int fd = raw(), jobs = socket(AF_CAN, SOCK_DGRAM, CAN_BCM);
+
+	FAILS(ENODEV, setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "none", 5));
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length) == 0 && length == 0);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, NEAR, strlen(NEAR)) == 0);
+	length = sizeof(name);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length) == 0);
+	CHECK(length == sizeof(NEAR) && strcmp(name, NEAR) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_BINDTOIFINDEX) == (int)to.can_ifindex);
+	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_BINDTOIFINDEX) == (int)to.can_ifindex);
+	length = sizeof(name) - 1;
+	FAILS(EINVAL, getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length));
+	FAILS(ENODEV, setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "none", 5));
+	FAILS(EINVAL, set(fd, SOL_SOCKET, SO_BINDTOIFINDEX, -1));
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "", 0) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_BINDTOIFINDEX) == 0);
+
+	CHECK(connect(jobs, (struct sockaddr *)&to, sizeof(to)) == 0);
+	CHECK(setsockopt(jobs, SOL_SOCKET, SO_BINDTODEVICE, NEAR, sizeof(NEAR)) == 0);
+	CHECK(get(jobs, SOL_SOCKET, SO_BINDTOIFINDEX) == (int)to.can_ifindex);
+	close(jobs);
+	close(fd);
+}
+
 CASE(filters_choose_frames)
 {
 	struct can_filter some[] = {

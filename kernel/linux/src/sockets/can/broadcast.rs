@@ -27,6 +27,7 @@ use spin::Once;
 use super::{
     LEAST_ADDRESS, address_of,
     budget::{COMPARED, CYCLIC, Share},
+    device::Device,
     inbox::Inbox,
     interface::{self, Outgoing},
     interface_of,
@@ -60,6 +61,7 @@ struct Message {
 /// What interrupts reach of a socket.
 struct Core {
     common: Common,
+    device: Device,
     /// Connected to that interface, or to all.
     interface: Once<u32>,
     /// The number by which its frames are known.
@@ -261,6 +263,7 @@ impl Broadcast {
         let inbox = Inbox::new(common.receive_buffer())?;
         let core = Core {
             common,
+            device: Device::of(foreign)?,
             interface: Once::new(),
             number: description::number(),
             inbox,
@@ -574,7 +577,9 @@ impl Socket for Broadcast {
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         match level {
-            net::SOL_SOCKET => self.core.common.get(name),
+            net::SOL_SOCKET => {
+                self.core.device.get(name).unwrap_or_else(|| self.core.common.get(name))
+            }
             _ => Err(Errno::EOPNOTSUPP),
         }
     }
@@ -582,6 +587,9 @@ impl Socket for Broadcast {
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
         if level != net::SOL_SOCKET {
             return Err(Errno::EOPNOTSUPP);
+        }
+        if let Some(result) = self.core.device.set(name, value) {
+            return result;
         }
         self.core.common.set(name, value)?;
         if matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE) {

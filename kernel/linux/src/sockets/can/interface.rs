@@ -111,6 +111,11 @@ pub fn by_index(index: u32) -> Option<Arc<dyn Interface>> {
     find(|interface| interface.index() == index)
 }
 
+/// The interface with that name. Any context.
+pub fn by_name(name: &[u8]) -> Option<Arc<dyn Interface>> {
+    find(|interface| interface.name().as_bytes() == name)
+}
+
 /// Whether an ioctl asks for an interface in a way that is answered here.
 pub fn is_known(request: u32) -> bool {
     matches!(

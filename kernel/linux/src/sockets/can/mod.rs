@@ -8,12 +8,14 @@
 //! | [`inbox`] | messages that wait to be received |
 //! | [`raw`] | CAN_RAW |
 //! | [`broadcast`] | CAN_BCM |
+//! | [`device`] | SO_BINDTODEVICE |
 //! | [`budget`] | what all sockets may have together |
 //!
 //! A socket that is bound to all interfaces is one of the realm's interfaces, if it has any.
 
 mod broadcast;
 mod budget;
+mod device;
 mod inbox;
 pub mod interface;
 pub mod member;
@@ -45,7 +47,7 @@ const COST: u32 = 768;
 pub static FAMILY: Family = Family {
     number: net::AF_CAN,
     is_local,
-    is_local_by: |_, _, _| false,
+    is_local_by: device::is_local_by,
     take,
     ioctl: interface::asked,
 };

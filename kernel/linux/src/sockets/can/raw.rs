@@ -12,6 +12,7 @@ use linux_raw_sys::net;
 use super::{
     COST, LEAST_ADDRESS, SOL_CAN_RAW, address_of,
     budget::{COMPARED, Share},
+    device::Device,
     inbox::{self, Inbox},
     interface::{self, Outgoing},
     interface_of,
@@ -58,6 +59,7 @@ struct Wants {
 /// What interrupts reach.
 struct Core {
     common: Common,
+    device: Device,
     /// The number by which its frames are known.
     number: u64,
     wants: SpinLock<Wants>,
@@ -147,6 +149,7 @@ impl Raw {
         let inbox = Inbox::new(common.receive_buffer())?;
         let core = Core {
             common,
+            device: Device::of(foreign)?,
             number: description::number(),
             wants: SpinLock::new(Wants { bound: None, filters, share }),
             inbox,
@@ -334,7 +337,10 @@ impl Socket for Raw {
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         match level {
-            net::SOL_SOCKET => return self.core.common.get(name),
+            net::SOL_SOCKET => {
+                let named = self.core.device.get(name);
+                return named.unwrap_or_else(|| self.core.common.get(name));
+            }
             SOL_CAN_RAW => {}
             _ => return Err(Errno::EINVAL),
         }
@@ -358,6 +364,9 @@ impl Socket for Raw {
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
         match level {
             net::SOL_SOCKET => {
+                if let Some(result) = self.core.device.set(name, value) {
+                    return result;
+                }
                 self.core.common.set(name, value)?;
                 let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
                 return match resizes {
