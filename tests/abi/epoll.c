@@ -695,6 +695,81 @@ CASE(a_set_is_ready_also_while_a_thread_looks_at_it)
 	CHECK(always);
 }
 
+/* Sets that share a file, and a thread for each. */
+#define SHARING 4
+
+/*
+ * Each time that the file becomes ready, one of those who wait for their sets is woken for all of
+ * them, and who waits for another set as well. `again` makes it ready.
+ */
+static void wakes_one_at_a_time(int file, void again(int file))
+{
+	struct wait waits[SHARING + 1];
+	pthread_t threads[SHARING + 1];
+
+	woken = 0;
+	for (int i = 0; i <= SHARING; i++) {
+		waits[i].set = epoll_create1(0);
+		CHECK(add(waits[i].set, file, EPOLLIN | (i < SHARING ? EPOLLEXCLUSIVE : 0)) == 0);
+		pthread_create(&threads[i], NULL, waiting, &waits[i]);
+	}
+	usleep(300000);
+	for (int i = 0; i < SHARING; i++) {
+		PART("time %d", i);
+		again(file);
+		while (woken < i + 2)
+			usleep(1000);
+		usleep(100000);
+		CHECK(woken == i + 2);
+	}
+	for (int i = 0; i <= SHARING; i++) {
+		pthread_join(threads[i], NULL);
+		CHECK(waits[i].count == 1 && waits[i].found[0].events == EPOLLIN);
+	}
+}
+
+static void write_to(int event)
+{
+	uint64_t count = 1;
+
+	CHECK(write(event, &count, sizeof(count)) == sizeof(count));
+}
+
+static void set_soon(int timer)
+{
+	const struct itimerspec soon = { { 0, 0 }, { 0, 10 * MS } };
+
+	CHECK(timerfd_settime(timer, 0, &soon, NULL) == 0);
+}
+
+/* A set within a set that nobody waits for does not keep others from being told. */
+CASE(who_shares_and_waits_is_woken)
+{
+	int event = eventfd(0, EFD_NONBLOCK), inner[2], outer = epoll_create1(0);
+	struct wait wait = { .set = epoll_create1(0) };
+	pthread_t thread;
+
+	for (int i = 0; i < 2; i++) {
+		inner[i] = epoll_create1(0);
+		CHECK(add(outer, inner[i], EPOLLIN) == 0);
+	}
+	CHECK(add(inner[0], event, EPOLLIN | EPOLLEXCLUSIVE) == 0);
+	CHECK(add(wait.set, event, EPOLLIN | EPOLLEXCLUSIVE) == 0);
+	CHECK(add(inner[1], event, EPOLLIN | EPOLLEXCLUSIVE) == 0);
+	woken = 0;
+	CHECK(pthread_create(&thread, NULL, waiting, &wait) == 0);
+	usleep(300000);
+	write_to(event);
+	CHECK(pthread_join(thread, NULL) == 0 && wait.count == 1);
+}
+
+CASE(one_of_those_who_share_is_woken)
+{
+	wakes_one_at_a_time(eventfd(0, EFD_NONBLOCK), write_to);
+	/* In an interrupt. */
+	wakes_one_at_a_time(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), set_soon);
+}
+
 /* How many threads poll. */
 #define MANY 40
 

@@ -28,7 +28,7 @@ use crtos_core::{
     time::Nanos,
 };
 
-use super::{Events, Source, Watcher, Watchers};
+use super::{Events, Notified, Source, Watcher, Watchers};
 use crate::{abi::Errno, memory::user, signal};
 
 /// Bytes of a `struct epoll_event`.
@@ -67,6 +67,8 @@ struct Member {
     token: Token,
     /// The events that concern the file.
     heard: Events,
+    /// Those that it shares with members of other sets (EPOLLEXCLUSIVE).
+    shared: Events,
 }
 
 /// What one call of epoll_ctl(2) asks for.
@@ -113,18 +115,15 @@ impl Wanted {
 
 impl Core {
     /// A member may be ready for `events`. Says whether that makes the set ready, which those who
-    /// watch it have to be told. Any context.
-    fn tell(&self, token: Token, events: Events) -> bool {
+    /// watch it have to be told, and whether somebody was woken. Any context.
+    fn tell(&self, token: Token, events: Events) -> (bool, bool) {
         let is_ready = self.interests.lock().tell(token, events.bits());
-        if is_ready {
-            self.to_wait.wake(1);
-        }
-        is_ready
+        (is_ready, is_ready && self.to_wait.wake(1) > 0)
     }
 
     /// A member was found ready for `events`. Thread context.
     fn look(&self, token: Token, events: Events) {
-        if self.tell(token, events) {
+        if self.tell(token, events).0 {
             self.announce();
         }
     }
@@ -157,9 +156,28 @@ impl Core {
     }
 }
 
+impl Member {
+    /// Whether those who wait for this member do all that is to be done about these events. As
+    /// under Linux, who reads need not be the one who writes.
+    fn is_served(&self, events: Events) -> bool {
+        let directions = events & (Events::IN | Events::OUT);
+        directions != Events::IN | Events::OUT && self.shared.contains(directions)
+    }
+}
+
 impl Watcher for Member {
-    fn notify(&self, events: Events) -> bool {
-        self.core.tell(self.token, events & self.heard) && !self.core.watchers.is_empty()
+    fn notify(&self, events: Events) -> Notified {
+        let (is_ready, has_woken) = self.core.tell(self.token, events & self.heard);
+        let has_others = is_ready && !self.core.watchers.is_empty();
+        // Who waits in Linux as well is one of these others. As under Linux, who watches the set
+        // otherwise does not count: nobody may wait for it.
+        let is_heard = has_woken || has_others && self.core.remote.load(Ordering::SeqCst) > 0;
+        let is_taken = self.is_exclusive() && is_heard && self.is_served(events);
+        Notified { has_others, is_taken }
+    }
+
+    fn is_exclusive(&self) -> bool {
+        !self.shared.is_empty()
     }
 
     fn announce(&self) {
@@ -244,12 +262,14 @@ impl Set {
             let weak = Arc::downgrade(source);
             let token = self.core.interests.lock().add(weak, wanted.events(), wanted.data);
             let token = token.ok_or(Errno::ENOMEM)?;
+            let shared = if wanted.is_exclusive() { wanted.events() } else { 0 };
             let member = Arc::new(Member {
                 set: Arc::downgrade(self),
                 core: self.core.clone(),
                 key,
                 token,
                 heard: source.heard(),
+                shared: Events::from_bits_truncate(shared),
             });
             if let Err(error) = source.watch(member.clone()) {
                 drop(self.core.interests.lock().remove(token));

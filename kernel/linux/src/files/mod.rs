@@ -52,7 +52,7 @@ pub mod watch;
 
 pub use description::{Description, Object};
 pub use memory::Memory;
-pub use watch::{Events, Source, Watcher, Watchers};
+pub use watch::{Events, Notified, Source, Watcher, Watchers};
 
 use alloc::sync::Arc;
 

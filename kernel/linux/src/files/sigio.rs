@@ -15,7 +15,7 @@ use crtos_signal::{
 };
 use linux_raw_sys::general as linux;
 
-use super::{Events, Watcher};
+use super::{Events, Notified, Watcher};
 use crate::{abi::Errno, signal::Recipient};
 
 /// What a signal tells of the first of these that a file is ready for: `si_code`, and the bits of
@@ -142,10 +142,10 @@ impl Sigio {
 }
 
 impl Watcher for Sigio {
-    fn notify(&self, events: Events) -> bool {
+    fn notify(&self, events: Events) -> Notified {
         let events = events & self.heard;
         self.events.fetch_or(events.bits(), Ordering::Relaxed);
-        !events.is_empty()
+        Notified { has_others: !events.is_empty(), is_taken: false }
     }
 
     fn announce(&self) {

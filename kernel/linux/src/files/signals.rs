@@ -19,7 +19,7 @@ use crtos_core::{
     task::{self, Mutex},
 };
 
-use super::{Events, Memory, Watcher, Watchers};
+use super::{Events, Memory, Notified, Watcher, Watchers};
 use crate::{
     abi::{Errno, SysResult},
     process::{Process, ThreadExt as _},
@@ -40,8 +40,8 @@ pub struct Signals {
 }
 
 impl Watcher for Core {
-    fn notify(&self, _: Events) -> bool {
-        !self.watchers.is_empty()
+    fn notify(&self, _: Events) -> Notified {
+        Notified { has_others: !self.watchers.is_empty(), is_taken: false }
     }
 
     fn announce(&self) {

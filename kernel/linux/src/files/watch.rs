@@ -45,12 +45,27 @@ bitflags! {
     }
 }
 
+/// What came of telling a watcher.
+#[derive(Clone, Copy, Default)]
+pub struct Notified {
+    /// Others watch what has become ready by that, as far as is known: the caller has them be told
+    /// by [`announce`](Watcher::announce).
+    pub has_others: bool,
+    /// Somebody was woken for it, so that those who [share](Watcher::is_exclusive) it need not be
+    /// told.
+    pub is_taken: bool,
+}
+
 /// Who is told of a change. It looks at the file itself.
 pub trait Watcher: Send + Sync {
     /// The file may be ready for `events`. Any context; interrupts off; must not sleep or allocate.
-    /// Says whether others watch what has become ready by that, as far as is known: the caller has
-    /// them be told by [`announce`](Self::announce).
-    fn notify(&self, events: Events) -> bool;
+    fn notify(&self, events: Events) -> Notified;
+
+    /// Whether it need not be told once somebody was woken for another one of this kind
+    /// (EPOLLEXCLUSIVE). Any context.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
 
     /// Tells those who watch what has become ready. Any context; must not sleep or allocate.
     fn announce(&self) {}
@@ -93,9 +108,9 @@ pub trait Source: Send + Sync {
 }
 
 impl Watcher for Thread {
-    fn notify(&self, _: Events) -> bool {
+    fn notify(&self, _: Events) -> Notified {
         self.wake_quietly();
-        false
+        Notified::default()
     }
 }
 
@@ -134,6 +149,8 @@ struct List {
 struct Rest {
     left: usize,
     events: Events,
+    /// Somebody was woken for all of these: those who share them need not be told.
+    is_taken: bool,
 }
 
 impl Watchers {
@@ -304,19 +321,26 @@ impl List {
     }
 
     /// Tells up to `most` of those before `left`, and calls `ready` with each of them that has
-    /// others to be told. Returns how many are left then.
+    /// others to be told. Those who share the events are left out once `is_taken`. Returns how many
+    /// are left then.
     fn notify_some(
         &self,
         events: Events,
         left: usize,
         most: usize,
+        is_taken: &mut bool,
         mut ready: impl FnMut(&Arc<dyn Watcher>),
     ) -> usize {
         let all = self.all.lock();
         let left = left.min(all.len());
         let rest = left.saturating_sub(most);
         for watcher in (rest..left).rev().filter_map(|at| all.get(at)) {
-            if watcher.notify(events) {
+            if *is_taken && watcher.is_exclusive() {
+                continue;
+            }
+            let told = watcher.notify(events);
+            *is_taken |= told.is_taken;
+            if told.has_others {
                 ready(watcher);
             }
         }
@@ -325,10 +349,10 @@ impl List {
 
     /// As [`notify_some`](Self::notify_some) with interrupts on: the others are told before it
     /// returns, in the same way. Who is watched does not watch in turn in a long row.
-    fn notify_step(&self, events: Events, left: usize) -> usize {
+    fn notify_step(&self, events: Events, left: usize, is_taken: &mut bool) -> usize {
         let mut ready = [const { None }; STEP];
         let mut free = ready.iter_mut();
-        let rest = self.notify_some(events, left, STEP, |watcher| {
+        let rest = self.notify_some(events, left, STEP, is_taken, |watcher| {
             if let Some(place) = free.next() {
                 *place = Some(watcher.clone());
             }
@@ -341,18 +365,20 @@ impl List {
     fn notify(&self, events: Events, later: bool) {
         // From the last to the first: who goes meanwhile leaves their place to one that was told
         // already, and who comes looks at the file afterwards.
-        let mut left = usize::MAX;
+        let (mut left, mut is_taken) = (usize::MAX, false);
         if interrupts::are_on() {
             while left > 0 {
-                left = self.notify_step(events, left);
+                left = self.notify_step(events, left, &mut is_taken);
             }
             return;
         }
         if !later {
-            left = self.notify_some(events, left, 1, |watcher| watcher.announce());
+            let announce = |watcher: &Arc<dyn Watcher>| watcher.announce();
+            left = self.notify_some(events, left, 1, &mut is_taken, announce);
         }
         if left > 0 {
             let mut rest = self.rest.lock();
+            rest.is_taken = is_taken && (rest.left == 0 || rest.is_taken);
             rest.left = rest.left.max(left);
             rest.events |= events;
             self.go_on();
@@ -364,9 +390,10 @@ impl List {
         interrupts::window_in_timer();
         let is_last = {
             let mut rest = self.rest.lock();
-            rest.left = self.notify_some(rest.events, rest.left, 1, |watcher| watcher.announce());
-            if rest.left == 0 {
-                rest.events = Events::empty();
+            let Rest { left, events, is_taken } = &mut *rest;
+            *left = self.notify_some(*events, *left, 1, is_taken, |watcher| watcher.announce());
+            if *left == 0 {
+                *rest = Rest::default();
             }
             rest.left == 0
         };

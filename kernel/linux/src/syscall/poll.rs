@@ -26,7 +26,7 @@ use crtos_core::{
 use super::descriptors::remote as others;
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
-    files::{self, Events, Source, Watcher, Watchers},
+    files::{self, Events, Notified, Source, Watcher, Watchers},
     memory::{
         Scratch,
         timespec::{SECOND, read_timespec, write_timespec},
@@ -203,12 +203,12 @@ pub fn in_linux(nr: u32, args: Args) -> SysResult {
 pub struct InLinux(Arc<Thread>);
 
 impl Watcher for InLinux {
-    fn notify(&self, _: Events) -> bool {
+    fn notify(&self, _: Events) -> Notified {
         if let Some(user) = self.0.user() {
             remote::interrupt(user);
         }
         self.0.wake();
-        false
+        Notified::default()
     }
 }
 
