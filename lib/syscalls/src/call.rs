@@ -309,6 +309,12 @@ pub enum Call {
     EpollCtl,
     /// `epoll_wait`
     EpollWait,
+    /// `process_vm_readv`
+    ProcessVmReadv,
+    /// `process_vm_writev`
+    ProcessVmWritev,
+    /// `kcmp`
+    Kcmp,
     /// `epoll_create`, `epoll_create1`
     EpollCreate,
 }

@@ -562,9 +562,15 @@ pub const TABLE: &[Row] = &[
         POINTERS,
         "the CPU by its Linux number, or by the program's own (--renumber-cpus)",
     ),
-    row(310, "process_vm_readv", Unsupported, 0, ""),
-    row(311, "process_vm_writev", Unsupported, 0, ""),
-    row(312, "kcmp", Unsupported, 0, ""),
+    row(
+        310,
+        "process_vm_readv",
+        Dual(ProcessVmReadv),
+        POINTERS,
+        "of a process of the realm that belongs to the same user since both began, or with CAP_SYS_PTRACE",
+    ),
+    row(311, "process_vm_writev", Dual(ProcessVmWritev), POINTERS, "as process_vm_readv"),
+    row(312, "kcmp", Dual(Kcmp), POINTERS, ""),
     row(313, "finit_module", Remote, FD | POINTERS, ""),
     row(
         314,

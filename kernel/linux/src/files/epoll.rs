@@ -317,6 +317,13 @@ impl Set {
         wanted.collect()
     }
 
+    /// The address of the file of a member: the one of descriptor `fd` with so many before it.
+    pub fn member(&self, fd: u32, offset: u32) -> Option<usize> {
+        let members = self.members.lock();
+        let of_number = members.range((fd, 0)..=(fd, usize::MAX));
+        of_number.map(|(key, _)| key.1).nth(offset as usize)
+    }
+
     fn token(&self, fd: u32, source: &Arc<dyn Source>) -> Result<Token, Errno> {
         let members = self.members.lock();
         members.get(&(fd, address(source))).map(|member| member.token).ok_or(Errno::ENOENT)

@@ -12,7 +12,8 @@
 //! | [`usage`] | processor time |
 //! | [`time`] | clocks and sleeping |
 //! | [`sched`] | scheduling policies, affinity |
-//! | [`futex`] | futex |
+//! | [`futex`] | futex, futex_waitv |
+//! | [`foreign`] | process_vm_readv, process_vm_writev, kcmp |
 //! | [`identity`] | ids, exit, thread pointers, prctl, ports |
 //!
 //! Calls that need neither the whole context nor to sleep end in [`fast`] before they come here.
@@ -23,6 +24,7 @@ pub mod cpu_numbers;
 mod descriptors;
 mod epoll;
 pub mod fast;
+mod foreign;
 mod futex;
 mod identity;
 mod limits;
@@ -145,6 +147,9 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Getcpu => sched::getcpu(args),
 
         Call::Futex => futex::futex(args),
+        Call::ProcessVmReadv => foreign::process_vm_readv(row, args),
+        Call::ProcessVmWritev => foreign::process_vm_writev(row, args),
+        Call::Kcmp => foreign::kcmp(row, args),
 
         Call::Getpid => identity::getpid(),
         Call::Gettid => identity::gettid(),
