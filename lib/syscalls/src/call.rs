@@ -119,6 +119,8 @@ pub enum Call {
     Tkill,
     /// `futex`
     Futex,
+    /// `futex_waitv`
+    FutexWaitv,
     /// `sched_setaffinity`
     SchedSetaffinity,
     /// `sched_getaffinity`

@@ -7,6 +7,7 @@
 //! | [`key`] | what makes a word the same futex for two threads |
 //! | [`word`] | the word itself, which other CPUs change meanwhile and whose page may be absent |
 //! | [`wait`] | waiting and waking |
+//! | [`several`] | waiting at several futexes at once |
 //! | [`requeue`] | moving waiters from one futex to another, also to one with an owner |
 //! | [`pi`] | futexes with an owner, who inherits the level of the waiters |
 //! | [`robust`] | what a thread leaves behind when it ends |
@@ -23,6 +24,7 @@ mod key;
 pub mod pi;
 pub mod requeue;
 mod robust;
+pub mod several;
 pub mod wait;
 mod word;
 
@@ -30,6 +32,7 @@ use crtos_abi::UserAddr;
 use crtos_locks::{Key, Table, Tids, inheritance::Lock, tids::Id};
 
 pub use robust::{enter, exit};
+use several::Several;
 pub use wait::{Woken, hand_on, wake_shared};
 
 use crtos_core::{
@@ -53,9 +56,13 @@ pub struct Address {
     pub shared: bool,
 }
 
+/// Most waiters: all threads, and the further places of those that wait at several futexes.
+const WAITERS: usize = MAX_THREADS + several::MORE;
+
 /// Who waits, and who is who.
 struct State {
-    table: Table<MAX_THREADS>,
+    table: Table<WAITERS>,
+    several: Several,
     tids: Tids<MAX_THREADS>,
     /// Of the locks in the graph that are behind futexes.
     keys: [Key; MAX_THREADS],
@@ -63,6 +70,7 @@ struct State {
 
 static STATE: SpinLock<State> = SpinLock::new(State {
     table: Table::new(),
+    several: Several::new(),
     tids: Tids::new(),
     keys: [Key { space: 0, offset: 0 }; MAX_THREADS],
 });

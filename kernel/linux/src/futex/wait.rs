@@ -4,12 +4,12 @@
 use crtos_core::{
     hazard::FastCall,
     mm::space::Access,
-    task::{self, MAX_THREADS, WakeReason},
+    task::{self, WakeReason},
     time::Deadline,
 };
 
 use super::{
-    Address, STATE, Stop, across, caller, is_interrupted,
+    Address, STATE, State, Stop, WAITERS, across, caller, is_interrupted,
     key::{Found, find, private_key},
     word,
 };
@@ -75,7 +75,7 @@ pub struct Woken {
 }
 
 /// Remembers that the calling thread was woken by who may be another process.
-fn note_woken(address: Address, found: Found, bits: u32) {
+pub(super) fn note_woken(address: Address, found: Found, bits: u32) {
     if address.shared
         && let Some(user) = task::current().user()
     {
@@ -111,7 +111,7 @@ fn wait_here(
     Ok(result)
 }
 
-/// Queues the calling thread `me` if the word is `value`. May sleep.
+/// Queues the calling thread `me`, or a further place of it, if the word is `value`. May sleep.
 pub(super) fn enqueue(
     me: u16,
     key: Key,
@@ -189,8 +189,10 @@ pub fn wake_fast(
     let mut state = STATE.lock_quietly();
     Some(Ok(match state.table.wake_one(key, count.max(1) as usize).ok()? {
         // While the table is locked, the thread cannot find out and end.
-        Some(thread) => {
-            task::hand_over_fast(call, thread);
+        Some(waiter) => {
+            if let Some(thread) = state.several.woken(waiter) {
+                task::hand_over_fast(call, thread);
+            }
             1
         }
         None => 0,
@@ -209,15 +211,19 @@ pub fn wake_shared(word: UserAddr, count: usize) {
 pub(super) fn wake_key(key: Key, count: usize, bits: u32) -> SysResult {
     let (me, _) = caller()?;
     // No more than can be there: who comes later may be left.
-    let mut left = count.min(MAX_THREADS);
+    let mut left = count.min(WAITERS);
     let mut woken = 0;
     let steps = if task::online().count() > 1 { 1 } else { STEPS };
     loop {
         // While the table is locked, a thread that was woken cannot find out and end.
-        let result = STATE.lock().table.wake(me, key, bits, &mut left, steps, |thread| {
-            woken += 1;
-            task::hand_over(thread);
-        });
+        let result = {
+            let mut state = STATE.lock();
+            let State { table, several, .. } = &mut *state;
+            table.wake(me, key, bits, &mut left, steps, |waiter| {
+                woken += 1;
+                several.woken(waiter).into_iter().for_each(task::hand_over);
+            })
+        };
         match result {
             Ok(true) => {}
             Ok(false) => return Ok(woken),

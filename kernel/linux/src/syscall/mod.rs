@@ -147,6 +147,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Getcpu => sched::getcpu(args),
 
         Call::Futex => futex::futex(args),
+        Call::FutexWaitv => futex::futex_waitv(args),
+
         Call::ProcessVmReadv => foreign::process_vm_readv(row, args),
         Call::ProcessVmWritev => foreign::process_vm_writev(row, args),
         Call::Kcmp => foreign::kcmp(row, args),
