@@ -107,6 +107,7 @@ same sysbench-mutex 'sysbench mutex --threads=4 --mutex-num=16 --mutex-locks=500
 same stress-ng 'stress-ng --cpu 1 --cpu-ops 5 --pipe 1 --pipe-ops 2000 --futex 1 --futex-ops 500 --timeout 30 --no-rand-seed 2>&1 | grep -cE "fail|error"'
 same stress-ng-posix 'stress-ng --timer 1 --timer-ops 50 --sem 1 --sem-ops 500 --pthread 1 --pthread-ops 50 --sigq 1 --sigq-ops 100 --timerfd 1 --timerfd-ops 50 --eventfd 1 --eventfd-ops 200 --timeout 30 2>&1 | grep -cE "fail|error"'
 same fio 'fio --name=x --size=256k --rw=randrw --bs=4k --ioengine=psync --verify=crc32c --minimal 2>&1 | cut -d\; -f3,5'
+same fio-libaio 'for how in "" --userspace_reap --thread; do fio --name=x --size=256k --rw=randrw --bs=4k --ioengine=libaio --iodepth=8 $how --verify=crc32c --minimal 2>&1 | cut -d\; -f3,5; done'
 same timeout 'timeout 0.2 sleep 5; echo $?; timeout -s KILL 0.2 sleep 5; echo $?'
 same xargs 'seq 20 | xargs -P 3 -n 5 echo | sort'
 same su-environment 'env -i A=1 env; nice -n 5 nice; id -u; umask; ulimit -n'

@@ -45,6 +45,7 @@ impl Errno {
         EINPROGRESS,
         EINTR,
         EIO,
+        EISDIR,
         EINVAL,
         EISCONN,
         ELOOP,

@@ -317,6 +317,18 @@ pub enum Call {
     ProcessVmWritev,
     /// `kcmp`
     Kcmp,
+    /// `io_setup`
+    IoSetup,
+    /// `io_destroy`
+    IoDestroy,
+    /// `io_submit`
+    IoSubmit,
+    /// `io_cancel`
+    IoCancel,
+    /// `io_getevents`
+    IoGetevents,
+    /// `io_pgetevents`
+    IoPgetevents,
     /// `epoll_create`, `epoll_create1`
     EpollCreate,
 }

@@ -27,9 +27,11 @@
 //! | [`character`] | devices that the kernel drives |
 //! | [`socket`] | sockets that are local, and how they become so |
 //! | [`lock`] | locks of a file |
+//! | [`aio`] | contexts of asynchronous transfers |
 //! | [`fast`] | calls that finish at once |
 
 pub mod agreement;
+pub mod aio;
 pub mod character;
 pub mod description;
 pub mod device;

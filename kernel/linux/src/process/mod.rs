@@ -56,7 +56,7 @@ use crtos_core::{
 };
 
 use crate::{
-    files::{Files, Watchers},
+    files::{Files, Watchers, aio::Contexts},
     futex::across::Herald,
     process::{
         account::{Account, Usage},
@@ -126,6 +126,8 @@ pub struct Process {
     pub herald: Herald,
     /// Its threads.
     pub members: Mutex<Members>,
+    /// Its contexts of asynchronous transfers.
+    pub contexts: Contexts,
     /// Its descriptors; see [`Process::files`].
     pub files: Once<Arc<Files>>,
     /// What its children used; see [`Process::account`].
@@ -181,6 +183,7 @@ impl Process {
             timers: Timers::default(),
             herald: Herald::new(),
             members: Mutex::new(Members::default()),
+            contexts: Contexts::default(),
             files: Once::new(),
             account: Once::new(),
             numbering: Chosen::new(),

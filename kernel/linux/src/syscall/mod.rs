@@ -5,6 +5,7 @@
 //! | file | calls |
 //! |---|---|
 //! | [`descriptors`] | descriptors: reading, writing, opening, closing, copying |
+//! | [`aio`] | io_submit and relatives |
 //! | [`splice`] | splice, tee, vmsplice, sendfile |
 //! | [`poll`] | poll, select |
 //! | [`epoll`] | epoll |
@@ -20,6 +21,7 @@
 //!
 //! Signals are in [`crate::signal`], the way to Linux in [`crate::remote`].
 
+mod aio;
 pub mod cpu_numbers;
 mod descriptors;
 mod epoll;
@@ -145,6 +147,13 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::SchedSetaffinity => sched::setaffinity(args),
         Call::SchedGetaffinity => sched::getaffinity(args),
         Call::Getcpu => sched::getcpu(args),
+
+        Call::IoSetup => aio::io_setup(args),
+        Call::IoDestroy => aio::io_destroy(args),
+        Call::IoSubmit => aio::io_submit(args),
+        Call::IoCancel => aio::io_cancel(args),
+        Call::IoGetevents => aio::io_getevents(args),
+        Call::IoPgetevents => aio::io_pgetevents(args),
 
         Call::Futex => futex::futex(args),
         Call::FutexWaitv => futex::futex_waitv(args),
