@@ -1306,6 +1306,63 @@ CASE(fewer_bytes_than_are_wanted)
 	CHECK(set(fd, SOL_SOCKET, SO_RCVLOWAT, 0) == 0 && get(fd, SOL_SOCKET, SO_RCVLOWAT) == 1);
 }
 
+/*
+ * Whether what was sent just now comes back within a time in which it does not if it waits; -1 if
+ * the machine was too busy to tell.
+ */
+static int comes_soon(int fd, struct timespec since)
+{
+	int came = ready(fd, POLLIN, 50) != 0;
+	struct timespec now;
+	long passed;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	passed = (now.tv_sec - since.tv_sec) * 1000 + (now.tv_nsec - since.tv_nsec) / 1000000;
+	return came && passed > 150 ? -1 : came;
+}
+
+/* Takes as many bytes as come back. */
+static void comes_back(int fd, const char *expected)
+{
+	size_t length = strlen(expected);
+
+	CHECK(recv(fd, got, length, MSG_WAITALL) == (ssize_t)length);
+	CHECK(memcmp(got, expected, length) == 0);
+}
+
+CASE(short_segments_wait_for_more)
+{
+	struct timespec since;
+	int fd = tcp(), soon;
+
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(send(fd, "x", 1, 0) == 1);
+	comes_back(fd, "x");
+	for (int round = 0; round < 6; round++) {
+		PART("round %d", round);
+		if (round % 2)
+			CHECK(set(fd, IPPROTO_TCP, TCP_CORK, 1) == 0);
+		clock_gettime(CLOCK_MONOTONIC, &since);
+		CHECK(send(fd, "ab", 2, round % 2 ? 0 : MSG_MORE) == 2);
+		CHECK(send(fd, "c", 1, round % 2 ? 0 : MSG_MORE) == 1);
+		soon = comes_soon(fd, since);
+		CHECK(soon <= 0);
+		if (round == 5)
+			CHECK(set(fd, IPPROTO_TCP, TCP_NODELAY, 1) == 0);
+		else if (round % 2)
+			CHECK(set(fd, IPPROTO_TCP, TCP_CORK, 0) == 0);
+		else
+			CHECK(send(fd, "d", 1, 0) == 1);
+		comes_back(fd, round % 2 ? "abc" : "abcd");
+	}
+	/* Not for ever, and not longer than the end. */
+	CHECK(send(fd, "e", 1, 0) == 1 && get(fd, IPPROTO_TCP, TCP_CORK) == 1);
+	comes_back(fd, "e");
+	fill(5000);
+	CHECK(send(fd, bytes, 5000, 0) == 5000 && shutdown(fd, SHUT_WR) == 0);
+	CHECK(recv(fd, got, 6000, MSG_WAITALL) == 5000 && memcmp(got, bytes, 5000) == 0);
+}
+
 CASE(options_of_tcp)
 {
 	struct linger linger = { 1, 3 }, told_linger;

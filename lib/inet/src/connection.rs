@@ -35,6 +35,8 @@ const LEAST_SEGMENTS: usize = 4;
 pub const MOST_BUFFER: usize = 512 << 10;
 /// How often who takes nothing is asked at least whether it does again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How long bytes wait for more at most, as under Linux: nanoseconds.
+const LONGEST_HOLD: u64 = 200_000_000;
 /// Most segments that are sent in one go.
 pub const BURST: usize = 64;
 
@@ -87,6 +89,17 @@ pub struct Connection {
     is_deaf: bool,
     /// Short segments are sent at once (TCP_NODELAY).
     is_prompt: bool,
+    /// Short segments wait until they are full (TCP_CORK).
+    is_corked: bool,
+    held: Held,
+}
+
+/// Bytes that wait for more: fewer than a segment has. `smoltcp` does not know of them.
+struct Held {
+    bytes: Box<[u8]>,
+    length: usize,
+    /// Since when there are any.
+    since: u64,
 }
 
 /// How far it has sent, which `smoltcp` forgets when it sends something again.
@@ -251,8 +264,8 @@ fn instant(now: u64) -> Instant {
 }
 
 impl Connection {
-    /// A connection that is nowhere yet. Allocates all that it ever has: both buffers, a frame, and
-    /// some 2 KiB. `seed` is a number that nobody can guess.
+    /// A connection that is nowhere yet. Allocates all that it ever has: both buffers, two frames,
+    /// and some 2 KiB. `seed` is a number that nobody can guess.
     pub fn new(mtu: usize, seed: u64, receive: usize, send: usize, now: u64) -> Self {
         let mtu = mtu.min(LONGEST - ETHERNET);
         let mut config = Config::new(HardwareAddress::Ip);
@@ -288,6 +301,8 @@ impl Connection {
             is_closing: false,
             is_deaf: false,
             is_prompt: false,
+            is_corked: false,
+            held: Held { bytes: vec![0; mtu].into(), length: 0, since: 0 },
         }
     }
 
@@ -314,7 +329,7 @@ impl Connection {
     /// station's.
     pub fn listen(&mut self, local: SocketAddrV4) {
         self.set_local(local);
-        (self.remote, self.failure) = (None, None);
+        (self.remote, self.failure, self.held.length) = (None, None, 0);
         self.progress = Progress::new(self.mtu);
         let socket = self.socket_mut();
         socket.abort();
@@ -326,7 +341,7 @@ impl Connection {
     /// one station each.
     pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
         self.set_local(local);
-        (self.remote, self.failure) = (Some(remote), None);
+        (self.remote, self.failure, self.held.length) = (Some(remote), None, 0);
         self.progress = Progress::new(self.mtu);
         let Self { interface, sockets, handle, .. } = self;
         let socket = sockets.get_mut::<tcp::Socket>(*handle);
@@ -418,7 +433,8 @@ impl Connection {
 
     /// Has a short segment sent, or wait.
     fn permit_short(&mut self) {
-        let is_permitted = self.is_prompt || self.progress.permits_short(self.unsent());
+        let queued = self.socket().send_queue();
+        let is_permitted = self.is_prompt || self.progress.permits_short(queued);
         if self.socket().nagle_enabled() == is_permitted {
             self.socket_mut().set_nagle_enabled(!is_permitted);
         }
@@ -443,6 +459,9 @@ impl Connection {
 
     /// Sends what is due. Says whether more is, because it was too much for one go.
     pub fn send_due(&mut self, now: u64, out: Out) -> bool {
+        if self.held.length > 0 && now >= self.held.since.saturating_add(LONGEST_HOLD) {
+            self.release();
+        }
         let before = self.socket().state();
         let mut left = BURST;
         while left > 0 {
@@ -466,15 +485,63 @@ impl Connection {
 
     /// When [`send_due`](Self::send_due) is to be called next.
     pub fn due(&mut self, now: u64) -> Option<u64> {
-        let at = self.interface.poll_at(instant(now), &self.sockets)?;
-        Some((at.total_micros() as u64).saturating_mul(1000).max(now))
+        let at = self.interface.poll_at(instant(now), &self.sockets);
+        let at = at.map(|at| (at.total_micros() as u64).saturating_mul(1000));
+        let release = (self.held.length > 0).then(|| self.held.since.saturating_add(LONGEST_HOLD));
+        at.into_iter().chain(release).min().map(|at| at.max(now))
     }
 
-    /// Takes bytes to be sent; returns how many.
-    pub fn write(&mut self, bytes: &[u8]) -> usize {
-        let taken = self.socket_mut().send_slice(bytes).unwrap_or(0);
-        self.permit_short();
-        taken
+    /// Takes bytes to be sent; returns how many. If `more` follow, or the program has said that
+    /// short segments wait, what is no full segment waits.
+    pub fn write(&mut self, bytes: &[u8], more: bool, now: u64) -> usize {
+        if !more && !self.is_corked {
+            self.release();
+            let taken = self.socket_mut().send_slice(bytes).unwrap_or(0);
+            self.permit_short();
+            return taken;
+        }
+        if !self.may_send() {
+            return 0;
+        }
+        let bytes = &bytes[..bytes.len().min(self.room())];
+        let full = self.progress.full.clamp(1, self.held.bytes.len());
+        let whole = (self.held.length + bytes.len()) / full * full;
+        let (now_sent, rest) = match whole.checked_sub(self.held.length) {
+            Some(first) if whole > 0 => bytes.split_at(first),
+            _ => (&bytes[..0], bytes),
+        };
+        if whole > 0 {
+            self.release();
+            // There is room for all.
+            let _ = self.socket_mut().send_slice(now_sent);
+            self.permit_short();
+        }
+        if self.held.length == 0 {
+            self.held.since = now;
+        }
+        let end = self.held.length + rest.len();
+        self.held.bytes[self.held.length..end].copy_from_slice(rest);
+        self.held.length = end;
+        bytes.len()
+    }
+
+    /// What waits for more waits no longer.
+    pub fn release(&mut self) {
+        let length = core::mem::take(&mut self.held.length);
+        if length > 0 {
+            let Self { sockets, handle, held, .. } = self;
+            let socket = sockets.get_mut::<tcp::Socket>(*handle);
+            // There is room for it.
+            let _ = socket.send_slice(&held.bytes[..length]);
+            self.permit_short();
+        }
+    }
+
+    /// Short segments wait until they are full (TCP_CORK).
+    pub fn set_corked(&mut self, on: bool) {
+        if core::mem::replace(&mut self.is_corked, on) && !on {
+            self.release();
+        }
     }
 
     /// Copies bytes that came, without taking them; returns how many.
@@ -514,12 +581,12 @@ impl Connection {
 
     /// Bytes that were not sent, or not acknowledged.
     pub fn unsent(&self) -> usize {
-        self.socket().send_queue()
+        self.socket().send_queue() + self.held.length
     }
 
     /// Room for bytes to be sent.
     pub fn room(&self) -> usize {
-        self.socket().send_capacity() - self.socket().send_queue()
+        self.socket().send_capacity() - self.unsent()
     }
 
     /// Whether bytes may still come.
@@ -535,6 +602,7 @@ impl Connection {
     /// Nothing more is sent from here (FIN).
     pub fn close(&mut self) {
         self.is_closing = true;
+        self.release();
         self.socket_mut().close();
     }
 
@@ -702,7 +770,7 @@ mod tests {
                 let bytes = line.take(end);
                 got[end].extend(bytes);
                 if line.ends[end].may_send() && !line.ends[end].is_closed() {
-                    sent[end] += line.ends[end].write(&data[end][sent[end]..]);
+                    sent[end] += line.ends[end].write(&data[end][sent[end]..], false, 0);
                     if sent[end] == data[end].len() {
                         line.ends[end].close();
                     }
@@ -760,7 +828,7 @@ mod tests {
         }
         for length in [1, 1460, 1461, 2000, 2920, 4000] {
             let (message, begin, mut got) = (bytes(length), line.now, Vec::new());
-            assert_eq!(line.ends[0].write(&message), length);
+            assert_eq!(line.ends[0].write(&message, false, 0), length);
             while got.len() < length {
                 assert!(line.step());
                 got.extend(line.take(1));
@@ -786,7 +854,7 @@ mod tests {
             }
             let before = line.sent;
             for _ in 0..100 {
-                assert_eq!(line.ends[0].write(b"x"), 1);
+                assert_eq!(line.ends[0].write(b"x", false, 0), 1);
                 let mut packets = Vec::new();
                 let mut out = |frame: &mut [u8]| packets.push(Box::from(&frame[ETHERNET..]));
                 line.ends[0].send_due(line.now, &mut out);
@@ -795,6 +863,52 @@ mod tests {
             let sent = line.sent - before;
             assert!((1..=most).contains(&sent) && (sent == most) == prompt, "{sent}");
         }
+    }
+
+    /// What is no full segment waits for more, but not for ever, and goes before the end.
+    #[test]
+    fn short_segments_wait() {
+        let mut line = Line::new(Vec::new());
+        while line.ends[1].phase() != Phase::Open {
+            assert!(line.step());
+        }
+        let (message, mut got) = (bytes(4000), Vec::new());
+        line.ends[0].set_corked(true);
+        let begin = line.now;
+        for part in message[..3000].chunks(100) {
+            assert_eq!(line.ends[0].write(part, false, line.now), 100);
+        }
+        assert_eq!(line.ends[0].unsent(), 3000);
+        while line.now < begin + 100 * MILLISECOND && line.step() {
+            got.extend(line.take(1));
+        }
+        assert_eq!(got.len(), 2920, "two full ones");
+        while got.len() < 3000 {
+            assert!(line.step());
+            got.extend(line.take(1));
+        }
+        assert!(line.now >= begin + 200 * MILLISECOND && line.now < begin + 300 * MILLISECOND);
+        // It waits no longer when the program says so.
+        let begin = line.now;
+        line.ends[0].write(&message[3000..3500], false, line.now);
+        line.ends[0].set_corked(false);
+        while got.len() < 3500 {
+            assert!(line.step());
+            got.extend(line.take(1));
+        }
+        // What follows takes along what has waited for it.
+        line.ends[0].write(&message[3500..3600], true, line.now);
+        line.ends[0].write(&message[3600..3700], false, line.now);
+        while got.len() < 3700 {
+            assert!(line.step());
+            got.extend(line.take(1));
+        }
+        assert!(line.now < begin + 100 * MILLISECOND);
+        line.ends[0].write(&message[3700..], true, line.now);
+        line.ends[0].close();
+        (0..100).all(|_| line.step());
+        got.extend(line.take(1));
+        assert!(got == message && line.now < begin + 100 * MILLISECOND);
     }
 
     #[test]
@@ -908,7 +1022,7 @@ mod tests {
                 };
                 let resets = frame[ETHERNET + 20 + 13] & 4 != 0;
                 own.receive(&frame[ETHERNET..], THERE, resets, now, &mut out);
-                own.write(&[1; 3000]);
+                own.write(&[1; 3000], is_near, now);
                 own.send_due(now, &mut |_| {});
                 let mut to = [0; 100];
                 let got = own.peek(&mut to);

@@ -159,7 +159,7 @@ pub fn inet(input: &Input) {
                 numbers.own = numbers.own.wrapping_add(counted);
             }
         }
-        own.write(&vec![1; usize::from(step.writes)]);
+        own.write(&vec![1; usize::from(step.writes)], step.takes, now);
         own.send_due(now, &mut out);
         numbers.expected = expected;
         if step.takes {

@@ -193,6 +193,7 @@ impl Core {
         let option = |name| u64::from(self.own_options.value(name));
         let seconds = |name| option(name) * SECOND;
         connection.set_prompt(option(net::TCP_NODELAY) != 0);
+        connection.set_corked(option(net::TCP_CORK) != 0);
         connection.set_lifetime(self.options.ip(net::IP_TTL) as u8);
         let keeps = self.common.has(net::SO_KEEPALIVE);
         let idle = seconds(net::TCP_KEEPIDLE);

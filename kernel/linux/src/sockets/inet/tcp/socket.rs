@@ -5,7 +5,7 @@ use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use crtos_abi::UserAddr;
-use crtos_core::{mm::heap, sync::SpinLock, task::Mutex};
+use crtos_core::{mm::heap, sync::SpinLock, task::Mutex, time};
 use crtos_inet::{
     connection::{Connection, Phase},
     packet,
@@ -284,7 +284,12 @@ impl Tcp {
 
     /// Sends a part of a program's bytes; returns how many. EAGAIN if there is no room, EPIPE if
     /// nobody takes them.
-    fn send_part(&self, stream: &Arc<Stream>, memory: &mut Memory) -> Result<usize, Errno> {
+    fn send_part(
+        &self,
+        stream: &Arc<Stream>,
+        memory: &mut Memory,
+        follows: bool,
+    ) -> Result<usize, Errno> {
         let writing = stream.writing.lock();
         let room = {
             let connection = stream.connection.lock();
@@ -305,7 +310,7 @@ impl Tcp {
         }
         let mut connection = stream.connection.lock();
         // Room only grows while others do not write.
-        let written = connection.write(&part[..copied]);
+        let written = connection.write(&part[..copied], follows, time::now().0);
         stream.finish(connection);
         drop(writing);
         if written < copied { Err(Errno::EPIPE) } else { Ok(written) }
@@ -617,7 +622,7 @@ impl Socket for Tcp {
         memory: &mut Memory,
         _: Option<&Address>,
         nonblocking: bool,
-        _: &SendControl,
+        control: &SendControl,
     ) -> SysResult {
         let Some(stream) = self.stream() else {
             self.core.common.check()?;
@@ -626,7 +631,7 @@ impl Socket for Tcp {
         let mut done = 0;
         let mut result = self.core.common.check();
         while result.is_ok() && memory.left() > 0 {
-            result = match self.send_part(&stream, memory) {
+            result = match self.send_part(&stream, memory, control.follows) {
                 Ok(count) => {
                     done += count as u64;
                     stream.link.bring_back();
@@ -729,6 +734,10 @@ impl Socket for Tcp {
         if let Some(stream) = self.stream() {
             let mut connection = stream.connection.lock();
             self.core.apply(&mut connection);
+            // As under Linux, this is a word to what waits, too.
+            if (level, name) == (net::SOL_TCP, net::TCP_NODELAY) && self.is_prompt() {
+                connection.release();
+            }
             stream.finish(connection);
         }
         result
@@ -809,6 +818,11 @@ impl Tcp {
             return Err(Errno::EINVAL);
         }
         self.core.own_options.set(name, number)
+    }
+
+    /// Whether short segments are sent at once.
+    fn is_prompt(&self) -> bool {
+        self.core.own_options.value(net::TCP_NODELAY) != 0
     }
 
     /// Whether it has listened or connected.
