@@ -1330,6 +1330,25 @@ static void comes_back(int fd, const char *expected)
 	CHECK(memcmp(got, expected, length) == 0);
 }
 
+/* What is asked of urgent data while there is none. */
+CASE(nothing_is_urgent)
+{
+	int fd = tcp(), datagrams = bound_udp(), mark = 7;
+
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0 && send(fd, "x", 1, 0) == 1);
+	CHECK(comes(fd) && ready(fd, POLLIN | POLLPRI, 0) == POLLIN);
+	FAILS(EINVAL, recv(fd, got, 10, MSG_OOB));
+	CHECK(ioctl(fd, SIOCATMARK, &mark) == 0 && mark == 0);
+	FAILS(EFAULT, ioctl(fd, SIOCATMARK, at(16)));
+	CHECK(set(fd, SOL_SOCKET, SO_OOBINLINE, 1) == 0);
+	FAILS(EINVAL, recv(fd, got, 10, MSG_OOB));
+	CHECK(recv(fd, got, 10, 0) == 1);
+	FAILS(ENOTTY, ioctl(datagrams, SIOCATMARK, &mark));
+	CHECK(sendto(datagrams, "y", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1 && comes(datagrams));
+	CHECK(recv(datagrams, got, 10, MSG_OOB) == 1);
+	FAILS(EOPNOTSUPP, sendto(datagrams, "y", 1, MSG_OOB, ADDRESS(FAR, ECHO), LENGTH));
+}
+
 CASE(short_segments_wait_for_more)
 {
 	struct timespec since;

@@ -205,6 +205,11 @@ pub trait Socket: Send + Sync {
         Ok(())
     }
 
+    /// Fails if something cannot be received as urgent (MSG_OOB), which nothing here is.
+    fn check_urgent(&self) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
     /// recv(2) and its relatives. May sleep.
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno>;
 

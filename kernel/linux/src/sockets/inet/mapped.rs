@@ -184,6 +184,10 @@ impl Socket for Mapped {
         self.socket.check_way(flags)
     }
 
+    fn check_urgent(&self) -> Result<(), Errno> {
+        self.socket.check_urgent()
+    }
+
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         let mut received = self.socket.receive(memory, how)?;
         received.from = v6(&received.from);

@@ -816,6 +816,11 @@ impl Socket for Udp {
         if flags & net::MSG_OOB == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 
+    fn check_urgent(&self) -> Result<(), Errno> {
+        // As under Linux, datagrams are received all the same.
+        Ok(())
+    }
+
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         loop {
             if self.has_news().is_none() {

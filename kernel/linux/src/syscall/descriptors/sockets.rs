@@ -295,7 +295,7 @@ fn is_nonblocking(file: &Description, flags: u64) -> bool {
 fn reception(file: &Description, flags: u64) -> Result<Reception, Errno> {
     let has = |flag| flags as u32 & flag != 0;
     if has(net::MSG_OOB) {
-        return Err(Errno::EOPNOTSUPP);
+        socket_of(file)?.check_urgent()?;
     }
     Ok(Reception {
         nonblocking: is_nonblocking(file, flags),

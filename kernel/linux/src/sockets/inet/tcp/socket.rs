@@ -660,6 +660,11 @@ impl Socket for Tcp {
         if flags & net::MSG_OOB == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 
+    fn check_urgent(&self) -> Result<(), Errno> {
+        // There is no urgent byte.
+        Err(Errno::EINVAL)
+    }
+
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         let Some(stream) = self.stream() else {
             self.core.common.check()?;
@@ -752,6 +757,8 @@ impl Socket for Tcp {
             ioctl::FIONREAD if self.listener().is_some() => return Err(Errno::EINVAL),
             ioctl::FIONREAD => count(Connection::received),
             ioctl::TIOCOUTQ => count(Connection::unsent),
+            // What comes next is not behind urgent data.
+            ioctl::SIOCATMARK => 0,
             _ => return inet::ioctl(request, argument),
         };
         user::write_u32(argument, value)?;
