@@ -23,7 +23,9 @@ static const int calls[] = {
 	SYS_sched_getscheduler, SYS_sched_rr_get_interval, SYS_sched_getaffinity,
 	SYS_sched_setaffinity, SYS_getcpu, SYS_arch_prctl, SYS_set_tid_address, SYS_set_robust_list,
 	SYS_get_robust_list, SYS_rseq, SYS_ptrace, SYS_io_uring_setup, SYS_userfaultfd, SYS_shmat,
-	SYS_process_vm_readv, SYS_restart_syscall, SYS_mlockall, SYS_munlockall, 336, 100000,
+	SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_futex_waitv, SYS_io_setup,
+	SYS_io_destroy, SYS_io_submit, SYS_io_getevents, SYS_io_pgetevents, SYS_io_cancel,
+	SYS_restart_syscall, SYS_mlockall, SYS_munlockall, 336, 100000,
 };
 
 static uint64_t state = 88172645463325252ULL;
@@ -78,6 +80,7 @@ static long raw(long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 20000;
+	uint64_t context = 0;
 
 	state ^= argc > 2 ? strtoull(argv[2], NULL, 0) * 0x9e3779b97f4a7c15ULL : 0;
 	/*
@@ -93,8 +96,23 @@ int main(int argc, char **argv)
 			a = (uintptr_t)past;
 		if (nr == SYS_clock_nanosleep)
 			c = (uintptr_t)past;
-		if (nr == SYS_futex)
+		if (nr == SYS_futex || nr == SYS_futex_waitv)
 			d = (uintptr_t)past;
+		if (nr == SYS_futex_waitv)
+			e %= 2;
+		if (nr == SYS_io_getevents || nr == SYS_io_pgetevents)
+			e = (uintptr_t)past;
+		/* Something that is there, mostly. */
+		if ((nr == SYS_process_vm_readv || nr == SYS_process_vm_writev) && f % 4)
+			a = getpid(), f = 0;
+		if (nr == SYS_kcmp && f % 4)
+			a = b = getpid(), c %= 9;
+		if (nr == SYS_io_setup && f % 4)
+			a %= 1000, b = (uintptr_t)&context;
+		else if ((nr >= SYS_io_setup && nr <= SYS_io_cancel) || nr == SYS_io_pgetevents)
+			a = f % 4 ? context : a;
+		if (nr == SYS_io_destroy && a == context)
+			context = 0;
 		/* Keep code, data and stack of this program: the point is the kernel. */
 		if (nr == SYS_munmap || nr == SYS_mmap || nr == SYS_mprotect || nr == SYS_mremap ||
 		    nr == SYS_madvise) {
