@@ -164,12 +164,8 @@ impl Character for Opening {
         events
     }
 
-    fn can_be_awaited(&self) -> bool {
-        true
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &self.place.watchers
+    fn watchers(&self) -> Option<&Watchers> {
+        Some(&self.place.watchers)
     }
 
     fn locks(&self) -> &Locks {

@@ -20,7 +20,7 @@ use crtos_core::{
 use super::functions::{Driven, FunctionDriver};
 use crate::{
     abi::{Errno, SysResult},
-    files::{Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, character::Character, lock::Locks},
 };
 
 /// What the kernel needs to know of this driver.
@@ -49,18 +49,13 @@ fn start(function: Function) -> Option<Arc<dyn Driven>> {
         warn!("pci-testdev: it has no registers");
         return None;
     }
-    Some(Arc::new(Device {
-        function: Mutex::new(Some(function)),
-        watchers: Watchers::new(),
-        locks: Locks::default(),
-    }))
+    Some(Arc::new(Device { function: Mutex::new(Some(function)), locks: Locks::default() }))
 }
 
 /// A device.
 struct Device {
     /// `None` once it is gone. Who has the lock makes the tests, some milliseconds at most.
     function: Mutex<Option<Function>>,
-    watchers: Watchers,
     locks: Locks,
 }
 
@@ -150,10 +145,6 @@ impl Character for Opening {
         }
         report.done += count;
         Ok(count as u64)
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &self.device.watchers
     }
 
     fn locks(&self) -> &Locks {

@@ -29,7 +29,7 @@ use crtos_core::{
 use super::{Driver, users};
 use crate::{
     abi::{Errno, SysResult},
-    files::{Memory, Object, Watchers, character::Character, lock::Locks},
+    files::{Memory, Object, character::Character, lock::Locks},
     process::threads,
     signal,
 };
@@ -44,8 +44,6 @@ const COUNT: u64 = 1 << 16;
 /// Bytes that are moved before a signal is looked for. A port takes about a microsecond.
 const STEP: usize = 16;
 
-/// It is ready for everything at all times, so nobody is told.
-static WATCHERS: Watchers = Watchers::new();
 /// The locks of the file.
 static LOCKS: Once<Locks> = Once::new();
 
@@ -233,10 +231,6 @@ impl Character for Opening {
             }
         }
         Ok(done)
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &WATCHERS
     }
 
     fn locks(&self) -> &Locks {

@@ -15,11 +15,9 @@ use crtos_core::devices::{pci, ports::FunctionPorts};
 use super::position::Position;
 use crate::{
     abi::{Errno, SysResult},
-    files::{Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, character::Character, lock::Locks},
 };
 
-/// It is ready for everything at all times, so nobody is told.
-static WATCHERS: Watchers = Watchers::new();
 /// The locks of all these files.
 static LOCKS: Once<Locks> = Once::new();
 
@@ -98,10 +96,6 @@ impl Character for Opening {
             return Err(Errno::EIO);
         }
         Ok(value.len() as u64)
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &WATCHERS
     }
 
     fn locks(&self) -> &Locks {

@@ -80,18 +80,16 @@ pub trait Character: Send + Sync {
         Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
     }
 
-    /// Whether it becomes [ready](Self::ready) only with time, so that epoll(7) takes it.
-    fn can_be_awaited(&self) -> bool {
-        false
-    }
-
     /// Who is signalled when it is ready (O_ASYNC).
     fn signalled(&self) -> Signalled {
         Signalled::Nobody
     }
 
-    /// Who is told of changes.
-    fn watchers(&self) -> &Watchers;
+    /// Who is told of changes, if it becomes [ready](Self::ready) only with time: epoll(7) takes
+    /// nothing else.
+    fn watchers(&self) -> Option<&Watchers> {
+        None
+    }
 
     /// The locks of its device (flock(2)).
     fn locks(&self) -> &Locks;

@@ -280,9 +280,7 @@ impl Source for Description {
             Object::Timer(timer) => Some(timer.watchers()),
             Object::Signals(signals) => Some(signals.watchers()),
             Object::LastWords(words) => Some(words.watchers()),
-            Object::Character(special) => {
-                Some(special.file.watchers()).filter(|_| special.file.can_be_awaited())
-            }
+            Object::Character(special) => special.file.watchers(),
             Object::Socket(socket) => Some(socket.watchers()),
         }
     }

@@ -394,16 +394,12 @@ impl Character for Opening {
         events
     }
 
-    fn can_be_awaited(&self) -> bool {
-        true
-    }
-
     fn signalled(&self) -> Signalled {
         Signalled::OwnerOrCaller
     }
 
-    fn watchers(&self) -> &Watchers {
-        &self.line.watchers
+    fn watchers(&self) -> Option<&Watchers> {
+        Some(&self.line.watchers)
     }
 
     fn locks(&self) -> &Locks {

@@ -16,11 +16,9 @@ use super::PLACES;
 use crate::{
     abi::{Errno, SysResult},
     devices::{pins::Pin, position::Position},
-    files::{Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, character::Character, lock::Locks},
 };
 
-/// It is ready for everything at all times, so nobody is told.
-static WATCHERS: Watchers = Watchers::new();
 /// The locks of all these files.
 static LOCKS: Once<Locks> = Once::new();
 
@@ -123,10 +121,6 @@ impl Character for Opening {
             at += count as u64;
         }
         Ok(at - position)
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &WATCHERS
     }
 
     fn locks(&self) -> &Locks {

@@ -437,16 +437,12 @@ impl Character for Opening {
         events
     }
 
-    fn can_be_awaited(&self) -> bool {
-        true
-    }
-
     fn signalled(&self) -> Signalled {
         Signalled::Owner
     }
 
-    fn watchers(&self) -> &Watchers {
-        &self.place.watchers
+    fn watchers(&self) -> Option<&Watchers> {
+        Some(&self.place.watchers)
     }
 
     fn locks(&self) -> &Locks {

@@ -25,7 +25,7 @@ use crtos_core::{
 
 use crate::{
     abi::{Errno, SysResult},
-    files::{Watchers, character::Character, lock::Locks},
+    files::{character::Character, lock::Locks},
     memory::user,
     process::limits,
     remote,
@@ -52,7 +52,6 @@ struct Member {
 /// An opening of `/dev/vfio/vfio`.
 pub(super) struct File(Arc<Container>);
 
-static WATCHERS: Watchers = Watchers::new();
 static LOCKS: Once<Locks> = Once::new();
 
 /// A new container.
@@ -260,10 +259,6 @@ impl Character for File {
             IOMMU_UNMAP_DMA => self.0.unmap(address),
             _ => Err(Errno::ENOTTY),
         }
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &WATCHERS
     }
 
     fn locks(&self) -> &Locks {

@@ -21,7 +21,7 @@ use super::{group::Group, interrupts, place::Device};
 use crate::{
     abi::{Errno, SysResult},
     devices::position::Position,
-    files::{Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, character::Character, lock::Locks},
     memory::user,
     signal,
 };
@@ -278,10 +278,6 @@ impl Character for Function {
             let object = device.part(index, at)?;
             if length > object.limit() { Err(Errno::EINVAL) } else { Ok(object) }
         })
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &self.group.place.watchers
     }
 
     fn locks(&self) -> &Locks {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     abi::{Errno, SysResult},
     files::{
-        self, Description, Object, Watchers,
+        self, Description, Object,
         character::{Character, Special},
         description,
         lock::Locks,
@@ -161,10 +161,6 @@ impl Character for File {
             GROUP_GET_DEVICE_FD => self.get_function(address),
             _ => Err(Errno::ENOTTY),
         }
-    }
-
-    fn watchers(&self) -> &Watchers {
-        &self.group.place.watchers
     }
 
     fn locks(&self) -> &Locks {

@@ -20,7 +20,7 @@ use super::{container::Container, interrupts::Lines};
 use crate::{
     abi::Errno,
     devices::pins::{Hears, Pin},
-    files::{Watchers, lock::Locks},
+    files::lock::Locks,
 };
 
 /// Where a function can be.
@@ -31,7 +31,6 @@ pub(super) struct Place {
     generation: AtomicU32,
     /// Who hears its interrupts.
     pub lines: Lines,
-    pub watchers: Watchers,
     pub locks: Locks,
 }
 
@@ -65,7 +64,6 @@ impl Place {
             device: Mutex::new(None),
             generation: AtomicU32::new(0),
             lines: Lines::new(),
-            watchers: Watchers::new(),
             locks: Locks::default(),
         }
     }
