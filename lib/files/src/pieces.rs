@@ -110,6 +110,14 @@ impl<T> Pieces<T> {
         Ok(())
     }
 
+    /// Removes the last entry if it is meant.
+    pub fn pop_if(&mut self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
+        let (piece, _) = place(self.length.checked_sub(1)?);
+        let entry = self.pieces[piece].pop_if(|entry| is_meant(entry))?;
+        self.length -= 1;
+        Some(entry)
+    }
+
     /// Removes an entry; the last one takes its place.
     pub fn swap_remove(&mut self, index: usize) -> Option<T> {
         if index >= self.length {
@@ -182,6 +190,10 @@ mod tests {
                     None => {
                         let index = at % model.len();
                         prop_assert_eq!(list.swap_remove(index), Some(model.swap_remove(index)));
+                        prop_assert_eq!(list.pop_if(|_| false), None);
+                        let is_meant = |entry: &u32| entry.is_multiple_of(2);
+                        let popped = model.pop_if(|entry| is_meant(entry));
+                        prop_assert_eq!(list.pop_if(is_meant), popped);
                     }
                 }
                 prop_assert_eq!((list.len(), list.is_empty()), (model.len(), model.is_empty()));

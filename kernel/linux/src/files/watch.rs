@@ -235,6 +235,18 @@ impl Drop for Watchers {
     }
 }
 
+/// Tells a watcher, unless it shares the events and somebody was woken for them already. Says
+/// whether it has others be told.
+#[inline(always)]
+fn tell(watcher: &Arc<dyn Watcher>, events: Events, is_taken: &mut bool) -> bool {
+    if *is_taken && watcher.is_exclusive() {
+        return false;
+    }
+    let told = watcher.notify(events);
+    *is_taken |= told.is_taken;
+    told.has_others
+}
+
 impl Default for List {
     /// Nobody yet.
     fn default() -> Self {
@@ -308,55 +320,34 @@ impl List {
         let mut left = usize::MAX;
         while left > 0 {
             let mut all = self.all.lock();
-            left = left.min(all.len());
-            let rest = left.saturating_sub(SEARCH);
-            if let Some(at) = (rest..left).rev().find(|&at| all.get(at).is_some_and(&is_meant)) {
-                let taken = all.swap_remove(at);
+            let mut taken = all.pop_if(&is_meant);
+            if taken.is_none() {
+                let end = left.min(all.len());
+                left = end.saturating_sub(SEARCH);
+                let found = (left..end).rev().find(|&at| all.get(at).is_some_and(&is_meant));
+                taken = found.and_then(|at| all.swap_remove(at));
+            }
+            if taken.is_some() {
                 self.count.store(all.len(), Ordering::Relaxed);
                 return taken;
             }
-            left = rest;
         }
         None
     }
 
-    /// Tells up to `most` of those before `left`, and calls `ready` with each of them that has
-    /// others to be told. Those who share the events are left out once `is_taken`. Returns how many
-    /// are left then.
-    fn notify_some(
-        &self,
-        events: Events,
-        left: usize,
-        most: usize,
-        is_taken: &mut bool,
-        mut ready: impl FnMut(&Arc<dyn Watcher>),
-    ) -> usize {
-        let all = self.all.lock();
-        let left = left.min(all.len());
-        let rest = left.saturating_sub(most);
-        for watcher in (rest..left).rev().filter_map(|at| all.get(at)) {
-            if *is_taken && watcher.is_exclusive() {
-                continue;
-            }
-            let told = watcher.notify(events);
-            *is_taken |= told.is_taken;
-            if told.has_others {
-                ready(watcher);
-            }
-        }
-        rest
-    }
-
-    /// As [`notify_some`](Self::notify_some) with interrupts on: the others are told before it
-    /// returns, in the same way. Who is watched does not watch in turn in a long row.
+    /// As [`notify_one`](Self::notify_one) with interrupts on, a few at once: the others are told
+    /// before it returns, in the same way. Who is watched does not watch in turn in a long row.
     fn notify_step(&self, events: Events, left: usize, is_taken: &mut bool) -> usize {
         let mut ready = [const { None }; STEP];
-        let mut free = ready.iter_mut();
-        let rest = self.notify_some(events, left, STEP, is_taken, |watcher| {
-            if let Some(place) = free.next() {
-                *place = Some(watcher.clone());
+        let rest = {
+            let all = self.all.lock();
+            let left = left.min(all.len());
+            let rest = left.saturating_sub(STEP);
+            for (place, at) in ready.iter_mut().zip((rest..left).rev()) {
+                *place = all.get(at).filter(|watcher| tell(watcher, events, is_taken)).cloned();
             }
-        });
+            rest
+        };
         ready.into_iter().flatten().for_each(|watcher| watcher.announce());
         rest
     }
@@ -365,17 +356,18 @@ impl List {
     fn notify(&self, events: Events, later: bool) {
         // From the last to the first: who goes meanwhile leaves their place to one that was told
         // already, and who comes looks at the file afterwards.
-        let (mut left, mut is_taken) = (usize::MAX, false);
+        let mut is_taken = false;
         if interrupts::are_on() {
+            let mut left = usize::MAX;
             while left > 0 {
                 left = self.notify_step(events, left, &mut is_taken);
             }
             return;
         }
-        if !later {
-            let announce = |watcher: &Arc<dyn Watcher>| watcher.announce();
-            left = self.notify_some(events, left, 1, &mut is_taken, announce);
-        }
+        let left = match later {
+            true => usize::MAX,
+            false => self.notify_one(events, usize::MAX, &mut is_taken),
+        };
         if left > 0 {
             let mut rest = self.rest.lock();
             rest.is_taken = is_taken && (rest.left == 0 || rest.is_taken);
@@ -385,13 +377,27 @@ impl List {
         }
     }
 
+    /// Tells the last one of those before `left`, and has those be told who watch what becomes
+    /// ready by that. Returns how many are left then. Interrupts off.
+    #[inline(always)]
+    fn notify_one(&self, events: Events, left: usize, is_taken: &mut bool) -> usize {
+        let all = self.all.lock_quietly();
+        let Some(rest) = left.min(all.len()).checked_sub(1) else { return 0 };
+        if let Some(watcher) = all.get(rest)
+            && tell(watcher, events, is_taken)
+        {
+            watcher.announce();
+        }
+        rest
+    }
+
     /// One more of the rest is told, in a section of its own. Interrupt context.
     fn notify_rest(&self) {
         interrupts::window_in_timer();
         let is_last = {
             let mut rest = self.rest.lock();
             let Rest { left, events, is_taken } = &mut *rest;
-            *left = self.notify_some(*events, *left, 1, is_taken, |watcher| watcher.announce());
+            *left = self.notify_one(*events, *left, is_taken);
             if *left == 0 {
                 *rest = Rest::default();
             }
