@@ -5,13 +5,13 @@
 //! What others write may be anything at any time. The sizes are read once, when the kernel starts:
 //! a realm that is locked later has those of a Linux that was trusted then.
 
-use alloc::sync::Arc;
+use alloc::{boxed::Box, sync::Arc};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use crtos_abi::PAGE_SIZE;
 use crtos_abi::hypercall::{DOORBELL_ANYWHERE, HC_DOORBELL, HV_BUSY};
-use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX, LinkHeader, LinkPeer, MAX_LINK_PEERS};
+use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX, LinkHeader, LinkPeer};
 use crtos_link::{Layout, Section};
 use crtos_vm::Frame;
 
@@ -24,8 +24,6 @@ pub struct Link {
     first: Frame,
     own: usize,
     layout: Layout,
-    /// Where each peer counts how often it has rung the realm.
-    rung: [Option<&'static AtomicU32>; MAX_LINK_PEERS],
     device: u64,
     name: [u8; 32],
     /// A program of the realm has it open or mapped.
@@ -35,6 +33,45 @@ pub struct Link {
 /// A program of the realm as a peer of a link: nobody else can become one. It ends when the file is
 /// closed and nothing of it is mapped any more; the other peers see and hear that.
 pub struct Presence(&'static Link);
+
+/// How often a peer has rung the realm, modulo 2^32, and how often it had at somebody's last look.
+/// Each peer is looked at for itself: in a sum, one could hide the rings of another by taking back
+/// as many of its own.
+pub struct Rings {
+    rung: &'static AtomicU32,
+    seen: AtomicU32,
+}
+
+impl Rings {
+    /// How many there are by now. Any context.
+    #[inline(always)]
+    pub fn count(&self) -> u32 {
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// Whether those that there are by now are others than those that were seen. Any context.
+    #[inline(always)]
+    pub fn are_news(&self) -> bool {
+        self.count() != self.seen.load(Ordering::Relaxed)
+    }
+
+    /// The same; those that there are by now are seen. Of two CPUs at once, both may find news.
+    #[inline(always)]
+    pub fn take_news(&self) -> bool {
+        let count = self.count();
+        let are_news = count != self.seen.load(Ordering::Relaxed);
+        if are_news {
+            self.see(count);
+        }
+        are_news
+    }
+
+    /// So many are seen. Any context.
+    #[inline(always)]
+    pub fn see(&self, count: u32) {
+        self.seen.store(count, Ordering::Relaxed);
+    }
+}
 
 impl Link {
     /// Link `number`, if the realm has it and its header is sound. In the first thread, once for
@@ -50,20 +87,8 @@ impl Link {
         if own >= sizes.peers() {
             return None;
         }
-        let mut link = Self {
-            first,
-            own,
-            layout: sizes,
-            rung: [None; MAX_LINK_PEERS],
-            device,
-            name,
-            is_open: AtomicBool::new(false),
-        };
-        let offset = offset_of!(LinkPeer, rung) + 4 * own;
-        link.rung = core::array::from_fn(|peer| {
-            (peer < link.layout.peers()).then(|| link.of_peer(peer, offset))
-        });
-        Some(link)
+        let is_open = AtomicBool::new(false);
+        Some(Self { first, own, layout: sizes, device, name, is_open })
     }
 
     /// The number of the peer that the realm is.
@@ -117,9 +142,14 @@ impl Link {
         self.word(page, offset)
     }
 
-    /// How often each peer has rung the realm, modulo 2^32. Any context.
-    pub fn rings(&self) -> [u32; MAX_LINK_PEERS] {
-        self.rung.map(|rung| rung.map_or(0, |count| count.load(Ordering::Acquire)))
+    /// The rings of each peer, none of which are news. Not on a real-time path: it allocates.
+    pub fn rings(&self) -> Box<[Rings]> {
+        let offset = offset_of!(LinkPeer, rung) + 4 * self.own;
+        let of_peer = |peer| {
+            let rung = self.of_peer(peer, offset);
+            Rings { rung, seen: AtomicU32::new(rung.load(Ordering::Acquire)) }
+        };
+        (0..self.layout.peers()).map(of_peer).collect()
     }
 
     /// Rings a peer, which finds the count in any case. `peer` is one of the link. Any context; two

@@ -3,10 +3,14 @@
 //! its own programs (`linux/module/link.c`). One program has a link open at a time.
 
 use alloc::{boxed::Box, format, string::String, sync::Arc};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_abi::link::{MAX_LINK_PEERS, MAX_LINKS};
-use crtos_core::{devices::links::Link, mm::object::Object, task::WaitQueue};
+use crtos_core::{
+    devices::links::{Link, Rings},
+    mm::object::Object,
+    task::WaitQueue,
+};
+use smallvec::SmallVec;
 use spin::Once;
 
 use super::{Driver, Opened};
@@ -21,34 +25,30 @@ pub const DRIVER: Driver = Driver { start, described: None, open };
 /// Bytes of the count that programs read, and of the number of a peer that they write.
 const WORD: u64 = 4;
 
-/// The links, by number.
-static PLACES: [Once<Place>; MAX_LINKS] = [const { Once::new() }; MAX_LINKS];
+/// The links of the realm.
+static PLACES: Once<Box<[Place]>> = Once::new();
 
 /// A link and who waits for its peers.
 struct Place {
     link: Link,
     /// Rings of each peer that those who wait were woken for.
-    noted: [AtomicU32; MAX_LINK_PEERS],
+    noted: Box<[Rings]>,
     readers: WaitQueue,
     watchers: Watchers,
     locks: Locks,
 }
 
 fn start() -> bool {
-    for (number, place) in PLACES.iter().enumerate() {
-        if let Some(link) = Link::find(number) {
-            place.call_once(|| Place::new(link));
-        }
-    }
-    places().next().is_some()
+    let find = || (0..MAX_LINKS).filter_map(Link::find).map(Place::new).collect();
+    !PLACES.call_once(find).is_empty()
 }
 
-fn places() -> impl Iterator<Item = &'static Place> {
-    PLACES.iter().filter_map(Once::get)
+fn places() -> &'static [Place] {
+    PLACES.get().map_or(&[], |places| places)
 }
 
 fn open(number: u64, _flags: u32) -> Option<Opened> {
-    let place = places().find(|place| place.link.device() == number)?;
+    let place = places().iter().find(|place| place.link.device() == number)?;
     Some(place.open().map(|opening| Box::new(opening) as Box<dyn Character>))
 }
 
@@ -56,12 +56,12 @@ fn open(number: u64, _flags: u32) -> Option<Opened> {
 /// by the links and their peers.
 pub fn doorbell() -> bool {
     // Each is looked at, whatever the others found.
-    places().filter(|place| place.look()).count() > 0
+    places().iter().filter(|place| place.look()).count() > 0
 }
 
 impl Place {
     fn new(link: Link) -> Self {
-        let noted = link.rings().map(AtomicU32::new);
+        let noted = link.rings();
         let (readers, watchers) = (WaitQueue::new(), Watchers::new());
         Self { link, noted, readers, watchers, locks: Locks::default() }
     }
@@ -70,22 +70,13 @@ impl Place {
         let object = self.link.open().ok_or(Errno::EBUSY)??;
         let path = format!("/dev/crtos-shm/{}", self.link.name());
         // What was counted before is no news for this program.
-        Ok(Opening { place: self, path, object, seen: self.link.rings().map(AtomicU32::new) })
+        Ok(Opening { place: self, path, object, rings: self.link.rings() })
     }
 
-    /// Wakes who waits if a peer has rung since the last look.
+    /// Wakes who waits if a peer has rung since the last look. Who is woken looks at all peers.
+    /// What is new of a second one wakes once more than needed when somebody rings next.
     fn look(&self) -> bool {
-        if !self.link.is_open() {
-            return false;
-        }
-        let mut news = false;
-        for (noted, count) in self.noted.iter().zip(self.link.rings()) {
-            // Two CPUs at once wake once more than needed.
-            if noted.load(Ordering::Relaxed) != count {
-                noted.store(count, Ordering::Relaxed);
-                news = true;
-            }
-        }
+        let news = self.link.is_open() && self.noted.iter().any(Rings::take_news);
         if news {
             self.readers.wake_all();
             self.watchers.notify(Events::IN | Events::READ_NORMAL);
@@ -99,17 +90,14 @@ struct Opening {
     place: &'static Place,
     path: String,
     object: Arc<Object>,
-    /// The rings of each peer that were read last.
-    seen: [AtomicU32; MAX_LINK_PEERS],
+    /// Those that were read last are seen.
+    rings: Box<[Rings]>,
 }
 
 impl Opening {
-    /// The rings of all peers, if one has rung since the last read. Each is asked for itself: in a
-    /// sum, one could hide the rings of another by taking back as many of its own.
-    fn news(&self) -> Option<[u32; MAX_LINK_PEERS]> {
-        let rings = self.place.link.rings();
-        let is_new = |(seen, ring): (&AtomicU32, &u32)| seen.load(Ordering::Relaxed) != *ring;
-        self.seen.iter().zip(&rings).any(is_new).then_some(rings)
+    /// Whether a peer has rung since the last read.
+    fn has_news(&self) -> bool {
+        self.rings.iter().any(Rings::are_news)
     }
 }
 
@@ -123,12 +111,13 @@ impl Character for Opening {
         if memory.left() != WORD {
             return Err(Errno::EINVAL);
         }
-        let rings = wait::take(&self.place.readers, nonblocking, || self.news())?;
-        let sum = rings.iter().fold(0u32, |sum, &count| sum.wrapping_add(count));
+        wait::take(&self.place.readers, nonblocking, || self.has_news().then_some(()))?;
+        let counts: SmallVec<[_; MAX_LINK_PEERS]> = self.rings.iter().map(Rings::count).collect();
+        let sum = counts.iter().fold(0u32, |sum, &count| sum.wrapping_add(count));
         if (memory.write(&sum.to_le_bytes()) as u64) < WORD {
             return Err(Errno::EFAULT);
         }
-        self.seen.iter().zip(rings).for_each(|(seen, ring)| seen.store(ring, Ordering::Relaxed));
+        self.rings.iter().zip(counts).for_each(|(rings, count)| rings.see(count));
         Ok(WORD)
     }
 
@@ -160,7 +149,7 @@ impl Character for Opening {
 
     fn ready(&self) -> Events {
         let mut events = Events::OUT | Events::WRITE_NORMAL;
-        events.set(Events::IN | Events::READ_NORMAL, self.news().is_some());
+        events.set(Events::IN | Events::READ_NORMAL, self.has_news());
         events
     }
 
