@@ -72,7 +72,7 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_CELL_RECLAIM => management::reclaim(local, cell()?).map(i64::from),
         HC_CELL_DESTROY => management::destroy(local, cell()?).map(|()| 0),
         HC_DOORBELL_ROUTE => management::route(cell()?, second, third, fourth).map(|()| 0),
-        HC_DOORBELL => ring_cell(local, cell()?, second).map(|()| 0),
+        HC_DOORBELL => ring_cell(local, cell()?, second, third != 0).map(|()| 0),
         HC_DEVICE_ADD => devices::add(local, cell()?, PhysAddr::new(second)).map(|()| 0),
         HC_DEVICE_REMOVE => devices::remove(local, cell()?, second).map(|()| 0),
         HC_LINE_ADD => devices::add_line(local, cell()?, second, third, fourth).map(|()| 0),
@@ -133,8 +133,8 @@ fn root_state() -> i64 {
     if cpu::root_is_halted() { ROOT_HALTED } else { ROOT_RUNS }
 }
 
-/// Rings the doorbell of a cell on its CPU number `index`.
-fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
+/// Rings the doorbell of a cell on its CPU number `index`, for a link or something else.
+fn ring_cell(local: &mut Local, id: CellId, index: u64, for_link: bool) -> Result<(), Refusal> {
     let cell = cell::get(id);
     cell.state().ok_or(Refusal::NoCell)?;
     let cpu = nth_cpu(cell, index).ok_or(Refusal::Invalid)?;
@@ -144,7 +144,8 @@ fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
         return Err(Refusal::Busy);
     }
     local.count_doorbell();
-    interrupts::doorbell(cpu, cell.doorbell_vector());
+    let vector = if for_link { cell.link_vector() } else { cell.doorbell_vector() };
+    interrupts::doorbell(cpu, vector);
     Ok(())
 }
 
@@ -196,7 +197,7 @@ fn ring_neighbour(
     let cpu = nth_cpu(target, index).filter(|cpu| cpu::get(*cpu).owner() == Owner::Cell(other));
     let rung = cpu
         .filter(|_| cell::runs(other))
-        .map(|cpu| ring(local, cell::get(id), cpu, target.doorbell_vector(), budget::FOR_CELL));
+        .map(|cpu| ring(local, cell::get(id), cpu, target.link_vector(), budget::FOR_CELL));
     target.rings.fetch_sub(1, Ordering::SeqCst);
     rung.map_or(Some(Err(Refusal::Busy)), |rung| rung.then_some(Ok(())))
 }

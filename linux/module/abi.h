@@ -586,6 +586,8 @@
 
 #define CRTOS_NO_CELL 4294967295
 
+#define CRTOS_LINK_VECTOR 193
+
 #define CRTOS_LINK_MEMORY 3355443200
 
 #define CRTOS_LINK_SIZE_MAX 16777216
@@ -721,6 +723,7 @@ struct crtos_msr_range {
 struct crtos_cell_config {
 	u8 name[CRTOS_CELL_NAME_LEN];
 	u32 doorbell_vector;
+	u32 link_vector;
 	u32 cpu_count;
 	u32 cpus[CRTOS_MAX_CELL_CPUS];
 	u32 port_count;
@@ -1005,7 +1008,7 @@ struct crtos_create_cell {
 	u32 port_count;
 	u32 msr_count;
 	u32 linux_cpu;
-	u32 reserved;
+	u32 link_vector;
 	struct crtos_port_range ports[CRTOS_MAX_PORT_RANGES];
 	struct crtos_msr_range msrs[CRTOS_MAX_MSR_RANGES];
 	u32 apic_ids[CRTOS_MAX_CELL_CPUS];

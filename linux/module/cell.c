@@ -135,9 +135,11 @@ static int check_create(struct crtos_file *file, const struct crtos_create_cell 
 		return crtos_refuse(file, -EINVAL,
 				    "[bad-call] %llu bytes private and %llu bytes shared memory were asked for: give multiples of 2 MiB, private at least 2 MiB and at most 2 GiB",
 				    create->private_size, create->shared_size);
-	if (create->doorbell_vector < FIRST_VECTOR || create->doorbell_vector > LAST_VECTOR)
-		return crtos_refuse(file, -EINVAL, "[bad-call] vector %u is none of an interrupt",
-				    create->doorbell_vector);
+	if (create->doorbell_vector < FIRST_VECTOR || create->doorbell_vector > LAST_VECTOR ||
+	    create->link_vector < FIRST_VECTOR || create->link_vector > LAST_VECTOR)
+		return crtos_refuse(file, -EINVAL,
+				    "[bad-call] vector %u or %u is none of an interrupt",
+				    create->doorbell_vector, create->link_vector);
 	if (create->port_count > CRTOS_MAX_PORT_RANGES || create->msr_count > CRTOS_MAX_MSR_RANGES)
 		return crtos_refuse(file, -EINVAL,
 				    "[cell-limit] %u port ranges and %u register ranges were asked for: at most %u and %u are possible",
@@ -213,6 +215,7 @@ static int create_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell
 		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	memcpy(config->name, create->name, sizeof(config->name));
 	config->doorbell_vector = create->doorbell_vector;
+	config->link_vector = create->link_vector;
 	config->cpu_count = cell->cpu_count;
 	memcpy(config->cpus, cell->cpus, sizeof(config->cpus));
 	config->port_count = create->port_count;

@@ -114,9 +114,9 @@ static void ring_peer(struct crtos_shm *link, u32 peer)
 
 	if (!peer)
 		wake_up_all(&link->news);
-	else if (cell && crtos_hypercall(CRTOS_HC_DOORBELL, cell->number, cpu, 0, 0) ==
+	else if (cell && crtos_hypercall(CRTOS_HC_DOORBELL, cell->number, cpu, 1, 0) ==
 			 CRTOS_HV_INVALID)
-		crtos_hypercall(CRTOS_HC_DOORBELL, cell->number, 0, 0, 0);
+		crtos_hypercall(CRTOS_HC_DOORBELL, cell->number, 0, 1, 0);
 }
 
 /* Rings @peer in the name of @from, which is gone or is Linux. Under links_lock. */

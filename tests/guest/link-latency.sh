@@ -55,13 +55,13 @@ crtos up --cpus 3 --memory 256M --link plant:1 || exit 1
 crtos run -- "$program" $path 1 answer $count & waiter=$!
 await '[ "$(peer 1)" = 1 ]' 100 || fail 'the realm does not answer'
 sleep 1
-from_cell 'cell to realm' 1 3000 12000
+from_cell 'cell to realm' 1 1700 12000
 wait $waiter
 crtos run -- "$program" $path 1 answer $count & waiter=$!
 await '[ "$(peer 1)" = 1 ]' 100 || fail 'the realm does not answer Linux'
 sleep 1
 read -r median most < <(taskset -c 1 "$program" $path 0 serve $count 1)
-judge 'Linux to realm' "${median-}" "${most-}" 6000 20000
+judge 'Linux to realm' "${median-}" "${most-}" 3100 20000
 wait $waiter
 crtos cell stop right
 crtos cell start right $inmate || fail 'start of who answers'

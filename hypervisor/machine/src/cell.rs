@@ -77,6 +77,7 @@ pub struct Cell {
     page_table: AtomicU64,
     argument: AtomicU64,
     doorbell_vector: AtomicU8,
+    link_vector: AtomicU8,
     /// The flush after which no CPU of it reaches what left its share window.
     pub left: AtomicU64,
     /// It has, or had, a PCI function since it was created.
@@ -104,6 +105,7 @@ impl Cell {
             page_table: AtomicU64::new(0),
             argument: AtomicU64::new(0),
             doorbell_vector: AtomicU8::new(0),
+            link_vector: AtomicU8::new(0),
             left: AtomicU64::new(0),
             has_had_device: AtomicBool::new(false),
             routes: Routes::new(),
@@ -128,6 +130,7 @@ impl Cell {
         self.has_had_device.store(false, Ordering::Relaxed);
         self.domain.set(domain);
         self.doorbell_vector.store(config.doorbell_vector, Ordering::Relaxed);
+        self.link_vector.store(config.link_vector, Ordering::Relaxed);
         let mut count = 0;
         for (place, cpu) in self.cpus.iter().zip(config.cpus()) {
             place.store(cpu.get() as u8, Ordering::Relaxed);
@@ -187,6 +190,12 @@ impl Cell {
     #[inline]
     pub fn doorbell_vector(&self) -> u8 {
         self.doorbell_vector.load(Ordering::Relaxed)
+    }
+
+    /// Its vector where it rings for a link.
+    #[inline]
+    pub fn link_vector(&self) -> u8 {
+        self.link_vector.load(Ordering::Relaxed)
     }
 
     /// Where it sees the byte of the machine's memory at `physical`. Only for a CPU that runs it:

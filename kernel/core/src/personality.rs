@@ -99,6 +99,9 @@ pub trait Personality: 'static {
     /// Interrupts are off.
     fn doorbell(cpu: RealmCpu, rank: u32);
 
+    /// Takes the interrupt of a peer of a link that has rung. Interrupts are off.
+    fn link();
+
     /// Is told that the rank of what this CPU runs has fallen to `rank`, was stored in the
     /// channel, and that a full fence followed; or that of a thread has changed likewise.
     /// Interrupts are off; bounded; may wake threads.
@@ -194,6 +197,8 @@ unsafe extern "Rust" {
     pub(crate) safe fn level_changed(thread: &Thread, level: Level) -> bool;
     #[link_name = "crtos_personality_doorbell"]
     pub(crate) safe fn doorbell(cpu: RealmCpu, rank: u32);
+    #[link_name = "crtos_personality_link"]
+    pub(crate) safe fn link();
     #[link_name = "crtos_personality_rank_fell"]
     pub(crate) safe fn rank_fell(rank: u32);
 }
@@ -261,6 +266,11 @@ macro_rules! personality {
             #[unsafe(no_mangle)]
             fn crtos_personality_doorbell(cpu: ::crtos_abi::ids::RealmCpu, rank: u32) {
                 <$personality as Personality>::doorbell(cpu, rank);
+            }
+
+            #[unsafe(no_mangle)]
+            fn crtos_personality_link() {
+                <$personality as Personality>::link();
             }
 
             #[unsafe(no_mangle)]

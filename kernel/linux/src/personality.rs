@@ -67,6 +67,10 @@ impl Personality for Linux {
         remote::doorbell(cpu, rank);
     }
 
+    fn link() {
+        devices::link();
+    }
+
     fn rank_fell(rank: u32) {
         replies::poll(rank);
     }

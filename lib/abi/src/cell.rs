@@ -53,6 +53,8 @@ pub struct CellConfig {
     pub name: [u8; CELL_NAME_LEN],
     /// Vector (32..=255) on which the cell's doorbell arrives.
     pub doorbell_vector: u32,
+    /// Vector (32..=255) on which it arrives if it rings for a link; may be the same one.
+    pub link_vector: u32,
     /// Valid entries of `cpus`, at least 1.
     pub cpu_count: u32,
     /// Indices of CPUs (see [`crate::image::LaunchInfo::apic_ids`]); never the CPU that creates the

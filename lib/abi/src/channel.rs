@@ -574,7 +574,7 @@ pub struct Channel {
     pub posted_count: u32,
     /// Doorbells that the kernel has rung since the start.
     pub doorbells_sent: u64,
-    /// Doorbells that each CPU of the realm has taken since the start.
+    /// Doorbells, but for links, that each CPU of the realm has taken since the start.
     pub doorbells_taken: [u64; MAX_CELL_CPUS],
     /// Pages of the pool: all.
     pub pool_pages: u64,

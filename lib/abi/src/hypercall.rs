@@ -42,11 +42,12 @@ pub const HC_CELL_DESTROY: u64 = 8;
 /// doorbell's home, 0 otherwise. A doorbell rings at home if it names no CPU on which it may ring.
 /// A cell has one home at a time.
 pub const HC_DOORBELL_ROUTE: u64 = 9;
-/// Ring a doorbell. Root: RDI = cell, RSI = index of a CPU in the cell, on which it rings. Cell:
-/// RSI = 0, RDI = number of a CPU of the root cell, or [`DOORBELL_ANYWHERE`]. It rings on that CPU
-/// if the root cell has allowed so by [`HC_DOORBELL_ROUTE`], else at the doorbell's home. Or RSI =
-/// number of a cell that is a neighbour ([`HC_CELL_LINK`]) plus 1, RDI = index of a CPU there;
-/// [`HV_DENIED`] if it is none, [`HV_BUSY`] if it does not run, or has no such CPU.
+/// Ring a doorbell. Root: RDI = cell, RSI = index of a CPU in the cell, on which it rings, RDX = 1
+/// for a link, 0 otherwise. Cell: RSI = 0, RDI = number of a CPU of the root cell, or
+/// [`DOORBELL_ANYWHERE`]. It rings on that CPU if the root cell has allowed so by
+/// [`HC_DOORBELL_ROUTE`], else at the doorbell's home. Or RSI = number of a cell that is a
+/// neighbour ([`HC_CELL_LINK`]) plus 1, RDI = index of a CPU there; [`HV_DENIED`] if it is none,
+/// [`HV_BUSY`] if it does not run, or has no such CPU.
 pub const HC_DOORBELL: u64 = 10;
 /// Cell: append the byte in RDI to the hypervisor's log, line by line, with the cell's name.
 pub const HC_PUTC: u64 = 11;

@@ -167,8 +167,8 @@ pub struct CreateCell {
     pub msr_count: u32,
     /// The CPU of Linux that the cell's calls interrupt; see [`CREATE_CALLS_FOLLOW`].
     pub linux_cpu: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Vector of the cell's doorbell if it rings for a link; may be the same one.
+    pub link_vector: u32,
     /// Ports the cell may use.
     pub ports: [PortRange; MAX_PORT_RANGES],
     /// Registers the cell may use.

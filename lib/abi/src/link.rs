@@ -19,6 +19,10 @@
 //! whoever comes looks at the counts. Linux sets the state of a peer that is gone to 0, and rings
 //! all others in its name.
 
+/// Vector on which the realm hears its peers. It need not look then at all that Linux rings it for,
+/// which its doorbell's vector is for.
+pub const LINK_VECTOR: u8 = 0xc1;
+
 /// Where a cell has its first link.
 pub const LINK_MEMORY: u64 = 0xc800_0000;
 /// Most bytes of a link, and from one link of a cell to the next.

@@ -25,6 +25,8 @@ pub struct Config {
     pub name: [u8; CELL_NAME_LEN],
     /// Vector of the doorbell, 32..=255.
     pub doorbell_vector: u8,
+    /// Its vector where it rings for a link, 32..=255.
+    pub link_vector: u8,
     cpus: [Option<CpuIndex>; MAX_CELL_CPUS],
     cpu_count: usize,
     ports: [PortRange; MAX_PORT_RANGES],
@@ -40,15 +42,17 @@ impl Config {
             count if count <= most => Ok(count),
             _ => Err(Refusal::Invalid),
         };
+        let vector = |vector: u32| match u8::try_from(vector) {
+            Ok(vector @ 32..) => Ok(vector),
+            _ => Err(Refusal::Invalid),
+        };
         let checked = Self {
             name: config.name.map(|byte| match byte {
                 0 | b' '..=b'~' => byte,
                 _ => b'?',
             }),
-            doorbell_vector: match u8::try_from(config.doorbell_vector) {
-                Ok(vector @ 32..) => vector,
-                _ => return Err(Refusal::Invalid),
-            },
+            doorbell_vector: vector(config.doorbell_vector)?,
+            link_vector: vector(config.link_vector)?,
             cpus: config.cpus.map(|cpu| CpuIndex::named(cpu.into())),
             cpu_count: count(config.cpu_count, MAX_CELL_CPUS)?,
             ports: config.ports,
@@ -212,6 +216,7 @@ mod tests {
         CellConfig {
             name: [0; CELL_NAME_LEN],
             doorbell_vector: 0x50,
+            link_vector: 0x51,
             cpu_count: 1,
             cpus: [3; MAX_CELL_CPUS],
             port_count: 0,
@@ -235,6 +240,8 @@ mod tests {
         assert!(refused(|config| config.cpus[0] = 5));
         assert!(refused(|config| config.doorbell_vector = 31));
         assert!(refused(|config| config.doorbell_vector = 256));
+        assert!(refused(|config| config.link_vector = 31));
+        assert!(refused(|config| config.link_vector = 256));
         assert!(refused(|config| config.port_count = 17));
         assert!(refused(|config| config.msr_count = 17));
         assert!(refused(|config| {

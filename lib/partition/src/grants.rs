@@ -198,6 +198,7 @@ mod tests {
         CellConfig {
             name: [0; CELL_NAME_LEN],
             doorbell_vector: 0x50,
+            link_vector: 0x51,
             cpu_count: 1,
             cpus: [0; MAX_CELL_CPUS],
             port_count: 0,

@@ -17,7 +17,8 @@ use std::{
 use crtos_abi::{
     MAX_CELL_CPUS,
     cell::{CELL_NAME_LEN, MAX_MSR_RANGES, MAX_PORT_RANGES, MsrRange, PortRange},
-    ioctl::CreateCell,
+    ioctl::{CREATE_REALM, CreateCell},
+    link::LINK_VECTOR,
 };
 
 use crate::{
@@ -215,6 +216,8 @@ pub fn create(
             Failure::new(Code::CellLimit, asked, reason).remedy("name fewer, or join ranges")
         );
     }
+    let is_realm = flags & CREATE_REALM != 0;
+    let link_vector = if is_realm { LINK_VECTOR.into() } else { DOORBELL_VECTOR };
     let mut cell = CreateCell {
         name: [0; CELL_NAME_LEN],
         cpus: cpus.mask(),
@@ -225,7 +228,7 @@ pub fn create(
         port_count: ports.len() as u32,
         msr_count: msrs.len() as u32,
         linux_cpu,
-        reserved: 0,
+        link_vector,
         ports: [PortRange::default(); MAX_PORT_RANGES],
         msrs: [MsrRange::default(); MAX_MSR_RANGES],
         apic_ids: [0; MAX_CELL_CPUS],

@@ -133,6 +133,7 @@ static void describe(struct crtos_cell_config *config, struct crtos_region *regi
 {
 	strscpy(config->name, name, sizeof(config->name));
 	config->doorbell_vector = 0x50;
+	config->link_vector = 0x50;
 	config->cpu_count = 1;
 	config->cpus[0] = owner;
 	region->cell_address = 0;

@@ -173,6 +173,7 @@ static bool draw_config(const struct rules *rules)
 	for (i = 0; i < CRTOS_CELL_NAME_LEN; i++)
 		config->name[i] = below(8) ? 'a' + below(26) : draw();
 	config->doorbell_vector = below(4) ? 32 + below(224) : word();
+	config->link_vector = below(4) ? 32 + below(224) : word();
 	config->cpu_count = below(4) ? 1 : word();
 	for (i = 0; i < CRTOS_MAX_CELL_CPUS; i++) {
 		config->cpus[i] = below(4) || !i ? rules->cpu : word();

@@ -14,6 +14,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_abi::channel::{KICK_VECTOR, TIMER_VECTOR, TRACE_FAULT_END};
+use crtos_abi::link::LINK_VECTOR;
 use x86_64::VirtAddr;
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
@@ -283,6 +284,11 @@ fn serve(vector: u8) {
             apic::end_of_interrupt();
             // Another thread's turn and attention are looked at on the way back.
             tlb::serve_flush();
+        }
+        LINK_VECTOR => {
+            count(&counters.doorbell);
+            apic::end_of_interrupt();
+            personality::link();
         }
         vector => {
             if u32::from(vector) == layout::boot_info().doorbell_vector {

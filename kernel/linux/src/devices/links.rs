@@ -52,11 +52,9 @@ fn open(number: u64, _flags: u32) -> Option<Opened> {
     Some(place.open().map(|opening| Box::new(opening) as Box<dyn Character>))
 }
 
-/// A doorbell has rung, for whatever; says whether that has woken somebody. Interrupts off; bounded
-/// by the links and their peers.
-pub fn doorbell() -> bool {
-    // Each is looked at, whatever the others found.
-    places().iter().filter(|place| place.look()).count() > 0
+/// Wakes who waits for peers that have rung. Interrupts off; bounded by the links and their peers.
+pub fn look() {
+    places().iter().for_each(Place::look);
 }
 
 impl Place {
@@ -75,13 +73,11 @@ impl Place {
 
     /// Wakes who waits if a peer has rung since the last look. Who is woken looks at all peers.
     /// What is new of a second one wakes once more than needed when somebody rings next.
-    fn look(&self) -> bool {
-        let news = self.link.is_open() && self.noted.iter().any(Rings::take_news);
-        if news {
+    fn look(&self) {
+        if self.link.is_open() && self.noted.iter().any(Rings::take_news) {
             self.readers.wake_all();
             self.watchers.notify(Events::IN | Events::READ_NORMAL);
         }
-        news
     }
 }
 

@@ -100,8 +100,12 @@ pub fn start() {
 /// Linux's doorbell has rung, for whatever; says whether that has woken somebody. Interrupts off;
 /// bounded.
 pub fn doorbell() -> bool {
-    let rung = links::doorbell();
-    net::doorbell() || rung
+    net::doorbell()
+}
+
+/// A peer of a link has rung. Interrupts off; bounded.
+pub fn link() {
+    links::look();
 }
 
 /// There are devices of the realm. Any context of a thread.
