@@ -73,6 +73,33 @@ pub fn is_executable(path: UserAddr, pid: Pid) -> bool {
     }
 }
 
+/// Whether the path at an address of the program is that of the mappings of this `pid`:
+/// `/proc/self/maps`, `/proc/PID/maps`, or the same of a thread.
+pub fn is_maps(path: UserAddr, pid: Pid) -> bool {
+    const PROC: &[u8] = b"/proc/";
+    const LONGEST: usize = 48;
+    if start(path).is_none_or(|start| !start.starts_with(PROC)) {
+        return false;
+    }
+    let at = (PROC.len() as u64..).map(|at| path + at);
+    let mut text = [0; LONGEST];
+    let mut length = 0;
+    for (place, byte) in text.iter_mut().zip(at.map_while(byte).take_while(|&byte| byte != 0)) {
+        *place = byte;
+        length += 1;
+    }
+    let Ok(text) = core::str::from_utf8(&text[..length]) else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.split_once('/') {
+        Some(("thread-self", rest)) => rest == "maps",
+        Some((whose, rest)) if whose == "self" || whose.parse() == Ok(pid.get()) => {
+            let thread = rest.strip_prefix("task/").and_then(|rest| rest.strip_suffix("/maps"));
+            rest == "maps" || thread.is_some_and(is_number)
+        }
+        _ => false,
+    }
+}
+
 /// One byte: a path may end where memory ends.
 fn byte(address: UserAddr) -> Option<u8> {
     let mut byte = [0];

@@ -103,6 +103,8 @@ impl Source {
 pub struct Contents<'a> {
     space: &'a AddressSpace,
     source: Source,
+    /// Which file.
+    pub identity: Identity,
     /// Bytes; of what is no file of bytes there may be any number.
     pub size: u64,
     /// Its pages, of which those are there that [`load`](Self::load) was asked for.
@@ -135,7 +137,8 @@ impl<'a> Contents<'a> {
         };
         let size = if status.is_regular() { status.file.size } else { u64::MAX };
         object.set_limit(size);
-        Ok(Self { space, source: Source::of(fd, status), size, object })
+        let identity = status.file.identity;
+        Ok(Self { space, source: Source::of(fd, status), identity, size, object })
     }
 
     /// The descriptor of the shadow.

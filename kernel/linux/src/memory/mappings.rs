@@ -101,7 +101,8 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
         // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
         _ => Errno::ENODEV,
     })?;
-    let backing = Backing::private(contents.object, offset);
+    let object = contents.object;
+    let backing = Backing::private(object.clone(), offset);
     let mapped = space.map(Map { backing: Some(backing), ..map });
     if let Some(mirror) = mirror {
         space.use_mirror(mirror);
@@ -110,13 +111,18 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
         tidy(space);
     }
     let start = mapped?;
-    traced::tell(space, fd, start..start + length, protection, offset);
+    let file = (fd, status.file.identity);
+    traced::tell(space, file, &object, start..start + length, protection, offset);
     Ok(start)
 }
 
 fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
     let Request { map, kind, huge, fd, offset } = request;
-    let length = map.length;
+    let (length, protection) = (map.length, map.protection);
+    let tell = |object: &Object, start: UserAddr| {
+        let file = (fd, status.file.identity);
+        traced::tell(space, file, object, start..start + length, protection, offset);
+    };
     let source = Source::of(fd, status);
     let mut may_write = status.may_write();
     let mirror = {
@@ -159,9 +165,10 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             spares::reserve_spare()?;
             across::prepare();
             let backing = Backing::shared(object.clone().into(), offset, may_write);
-            space.set_mirror(mirror, Target::of_linux(object, offset, kept));
+            space.set_mirror(mirror, Target::of_linux(object.clone(), offset, kept));
             let start = space.map(Map { backing: Some(backing), ..map })?;
             space.use_mirror(mirror);
+            tell(&object, start);
             return Ok(start);
         }
         let object = Held::new(FILES.get(kept, Object::anonymous)?, space.quota())?;
@@ -179,10 +186,14 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         }
         let backing = Backing::shared(object.clone(), offset, may_write);
         let object = Arc::clone(&object);
-        let target = Target { object, offset, writable: may_write, attachment: false, kept };
-        space.set_mirror(mirror, target);
+        let (writable, attachment) = (may_write, false);
+        space.set_mirror(
+            mirror,
+            Target { object: object.clone(), offset, writable, attachment, kept },
+        );
         let start = space.map(Map { backing: Some(backing), ..map })?;
         space.use_mirror(mirror);
+        tell(&object, start);
         Ok(start)
     })();
     if mapped.is_err() {

@@ -4,6 +4,7 @@
 
 pub mod contents;
 pub mod mappings;
+pub mod maps;
 mod scratch;
 pub mod shared;
 pub mod sysv_shm;

@@ -117,13 +117,14 @@ impl Loader<'_> {
             let behind = segment.address + segment.file_size;
             end = behind.page_up().ok_or(ExecError::Image(ImageError::Invalid))?;
             let object = file.object.clone();
-            let backing = Backing::private(object, offset);
+            let backing = Backing::private(object.clone(), offset);
             let map = Map::private(Placement::NoReplace(start), end - start, protection);
             self.map(Map { backing: Some(backing), ..map })?;
             if let Some(mirror) = mirror {
                 self.space.use_mirror(mirror);
             }
-            traced::tell(self.space, file.fd(), start..end, protection, offset);
+            let named = (file.fd(), file.identity);
+            traced::tell(self.space, named, &object, start..end, protection, offset);
             if segment.memory_size > segment.file_size && protection.contains(Protection::WRITE) {
                 self.space.zero(behind, end - behind)?;
             }

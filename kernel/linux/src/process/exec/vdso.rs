@@ -8,7 +8,7 @@ use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_core::{
     mm::{
         frames,
-        object::Object,
+        object::{Name, Object},
         space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
     },
     task::Mutex,
@@ -54,5 +54,6 @@ fn pages() -> Result<Arc<Object>, MapError> {
         parts.push(frames::filled_page(part).ok_or(MapError::NoMemory)?);
     }
     let object = Object::behind_time_page(parts.into_iter())?;
+    object.set_name(Name::Vdso);
     Ok(pages.insert(object).clone())
 }

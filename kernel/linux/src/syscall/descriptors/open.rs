@@ -11,7 +11,7 @@ use super::{create::make, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Files, Object, device::Device, last_words::LastWords, names},
-    memory::mappings,
+    memory::{mappings, maps},
     syscall::cpu_numbers,
 };
 
@@ -44,7 +44,9 @@ fn open_remote(row: &Row, args: Args, flags: u32) -> SysResult {
 
 /// Opens what is not Linux's own file, if that is what the path names.
 pub(super) fn open_known(path: UserAddr, flags: u32) -> Option<SysResult> {
-    open_local(path, flags).or_else(|| cpu_numbers::open(path, flags))
+    open_local(path, flags)
+        .or_else(|| cpu_numbers::open(path, flags))
+        .or_else(|| maps::open(path, flags))
 }
 
 /// Opens what is local, if that is what the path names: a device, Linux's last words, or the file
