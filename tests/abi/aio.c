@@ -207,6 +207,7 @@ CASE(contexts)
 
 	FAILS(EINVAL, setup(1, &context));
 	FAILS(EINVAL, setup(0, &other));
+	FAILS(EINVAL, setup(-1, &other));
 	FAILS(EFAULT, setup(1, at(16)));
 	FAILS(EAGAIN, setup(1 << 20, &other));
 	CHECK(other == 0 && setup(1, &other) == 0 && other != 0 && other != context);

@@ -206,12 +206,15 @@ fn context(name: u64) -> Result<Arc<Context>, Errno> {
     process()?.contexts.get(name)
 }
 
+/// More events are no number of such: Linux makes room for twice as many, of 256 MiB at most.
+const MOST_EVENTS: u32 = 0x1000_0000 / 32 / 2;
+
 /// io_setup(count, context).
 pub fn io_setup([count, at, ..]: Args) -> SysResult {
     let at = UserAddr::new(at);
     let [before] = user::read_words(at)?;
     let count = count as u32;
-    if before != 0 || count == 0 {
+    if before != 0 || count == 0 || count > MOST_EVENTS {
         return Err(Errno::EINVAL);
     }
     let process = process()?;
