@@ -79,7 +79,8 @@ CASE(rights)
 		CHECK(mmap(first + 4096, 4096, all[i].protection,
 			   all[i].flags | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == first + 4096);
 		CHECK(find("/proc/self/maps", first + 4096, &found));
-		CHECK(found.start == (uintptr_t)first + 4096 && found.end == (uintptr_t)first + 8192);
+		CHECK(found.start == (uintptr_t)first + 4096);
+		CHECK(found.end == (uintptr_t)first + 8192);
 		CHECK(!strcmp(found.rights, all[i].rights));
 		CHECK(munmap(first, 3 * 4096) == 0);
 		CHECK(!find("/proc/self/maps", first + 4096, &found));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The names of files that programs map, for `/proc/self/maps` ([`super::maps`]), and for a trace of
-//! those that they execute, so that who reads it can name functions and find callers.
+//! The names of files that programs map: for `/proc/self/maps` ([`super::maps`]), and for a trace
+//! of those that they execute, so that who reads it can name functions and find callers.
 
 use alloc::{boxed::Box, format};
 use core::ops::Range;
