@@ -34,11 +34,12 @@ def call(number, argument=0):
     except OSError as error:
         return f'{error.strerror}: {reason()}'
 
-def create(cpus, private=2 * MIB, shared=0, vector=0x50, flags=0, linux_cpu=0):
+def create(cpus, private=2 * MIB, shared=0, vector=0x50, flags=0, linux_cpu=0, link_vector=0x51):
     masks = [0] * 4
     for cpu in cpus:
         masks[cpu // 64] |= 1 << cpu % 64
-    head = struct.pack('<32s4QQQIIIIII', b'test', *masks, private, shared, flags, vector, 0, 0, linux_cpu, 0)
+    words = flags, vector, 0, 0, linux_cpu, link_vector
+    head = struct.pack('<32s4QQQIIIIII', b'test', *masks, private, shared, *words)
     return call(CREATE, bytearray(head) + bytes(0x228 - len(head)))
 
 def transfer(number, cell, offset, length):
@@ -107,6 +108,7 @@ expect('odd memory', create([last], private=MIB), 'multiples of 2 MiB')
 expect('no memory', create([last], private=0), 'at least 2 MiB')
 expect('much memory', create([last], shared=400 << 30), 'MiB available')
 expect('vector', create([last], vector=3), 'vector 3')
+expect('vector of links', create([last], link_vector=0x100), 'or 100')
 expect('calls to its own CPU', create([last], linux_cpu=last), f'CPU {last} is to take', f'one of CPUs 0-{last - 1}')
 expect('calls to an absent CPU', create([last], linux_cpu=4000000), 'CPU 4000000 is to take')
 expect('flags', create([last], flags=8), 'unknown flags 8')
