@@ -178,6 +178,25 @@ CASE(many_mappings)
 	CHECK(munmap(all, 2 * COUNT * 4096) == 0);
 }
 
+/* What changes meanwhile is told from the beginning on. */
+CASE(a_second_look)
+{
+	int fd = open("/proc/self/maps", O_RDONLY);
+	static char before[1 << 16], after[1 << 16];
+	char name[64], *mapped;
+
+	CHECK(fd >= 0 && read(fd, before, sizeof(before) - 1) > 0);
+	mapped = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(mapped != MAP_FAILED);
+	snprintf(name, sizeof(name), "%08lx-%08lx r-xs", (long)mapped, (long)mapped + 4096);
+	CHECK(!strstr(before, name));
+	CHECK(lseek(fd, 0, SEEK_SET) == 0 && read(fd, after, sizeof(after) - 1) > 0);
+	CHECK(strstr(after, name));
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	CHECK(find(name, mapped, &(struct mapping){ 0 }));
+	CHECK(close(fd) == 0 && munmap(mapped, 4096) == 0);
+}
+
 CASE(a_descriptor_like_others)
 {
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), other;
@@ -187,6 +206,10 @@ CASE(a_descriptor_like_others)
 	CHECK(read(fd, first, sizeof(first)) == sizeof(first));
 	CHECK(lseek(fd, 0, SEEK_SET) == 0 && read(fd, again, sizeof(again)) == sizeof(again));
 	CHECK(!memcmp(first, again, sizeof(first)));
+	CHECK(pread(fd, again, sizeof(again), 10) == sizeof(again));
+	CHECK(!memcmp(first + 10, again, sizeof(first) - 10));
+	FAILS(EBADF, write(fd, again, 1));
+	FAILS(ENODEV, mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0));
 	other = open("/proc/self/maps", O_RDONLY);
 	CHECK(other == fd + 1 && fcntl(other, F_GETFD) == 0);
 	CHECK(close(fd) == 0 && close(other) == 0);

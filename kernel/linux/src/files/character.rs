@@ -94,6 +94,11 @@ pub trait Character: Send + Sync {
     /// The locks of its device (flock(2)).
     fn locks(&self) -> &Locks;
 
+    /// Another opening of it, if no driver is needed for that.
+    fn again(&self) -> Option<Box<dyn Character>> {
+        None
+    }
+
     /// What it is, for calls of the same driver on another file.
     fn as_any(&self) -> Option<&dyn Any> {
         None
@@ -117,8 +122,8 @@ pub struct Special {
     pub file: Box<dyn Character>,
     /// What fstat(2) tells.
     pub status: Stat,
-    /// What Linux's file is, by which it is opened once more.
-    pub device: DeviceFile,
+    /// What Linux's file is, by which it is opened once more, if a driver does that.
+    pub device: Option<DeviceFile>,
 }
 
 /// Opens a device, with flags of open(2), for a program that Linux has let open it; `None` if that
@@ -150,6 +155,18 @@ impl Files {
         let flags = status.flags as u32;
         let Some(device) = status.file.device_file() else { return Ok(()) };
         let Some(opened) = opener(device, flags) else { return Ok(()) };
+        self.localize(fd, flags, opened, Some(device))
+    }
+
+    /// Descriptor `fd`, which is Linux's and was opened with these flags, is of that local file from
+    /// now on; if that fails, it is closed. May sleep, and asks Linux.
+    pub fn localize(
+        &self,
+        fd: u64,
+        flags: u32,
+        opened: Result<Box<dyn Character>, Errno>,
+        device: Option<DeviceFile>,
+    ) -> Result<(), Errno> {
         let made = opened.and_then(|file| {
             let special = Special { file, status: told(fd)?, device };
             Description::open(Object::Character(Box::new(special)), flags)
@@ -187,8 +204,11 @@ impl Special {
         if mode != linux::O_WRONLY && !file.reads || mode != linux::O_RDONLY && !file.writes {
             return Err(Errno::EACCES);
         }
-        let opener = OPENER.get().ok_or(Errno::ENXIO)?;
-        let file = opener(self.device, flags).ok_or(Errno::ENXIO)??;
+        let by_driver = || {
+            let (opener, device) = OPENER.get().zip(self.device).ok_or(Errno::ENXIO)?;
+            opener(device, flags).ok_or(Errno::ENXIO)?
+        };
+        let file = self.file.again().map_or_else(by_driver, Ok)?;
         Ok(Object::Character(Box::new(Self { file, ..*self })))
     }
 

@@ -1,66 +1,131 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/proc/self/maps` (proc(5)): what Linux tells by that name is the shadow's. A program that opens
-//! it gets a file with the mappings that it has at that moment.
+//! it gets a local file, which tells its own mappings.
 
-use alloc::vec::Vec;
-use core::fmt::{self, Write as _};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::{
+    fmt::{self, Write as _},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
-use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_abi::UserAddr;
 use crtos_core::{
     mm::{
         object::Name,
         space::{AddressSpace, Kind, Protection, Region},
     },
-    task,
+    task::{self, Mutex},
 };
+use crtos_files::NUMBERS;
 use linux_raw_sys::general as linux;
+use spin::Once;
 
-use super::{Scratch, user};
+use super::user;
 use crate::{
     abi::{Errno, SysResult},
-    files::{self, names},
+    files::{self, Memory, character::Character, lock::Locks, names},
     process::ThreadExt as _,
     remote,
 };
 
-/// Flags of open(2) that change nothing of it.
-const PLAIN: u32 = linux::O_CLOEXEC
-    | linux::O_LARGEFILE
-    | linux::O_NOATIME
-    | linux::O_NOCTTY
-    | linux::O_NOFOLLOW
-    | linux::O_NONBLOCK;
-/// Bytes that Linux is given at a time.
-const PART: usize = 16 * PAGE_SIZE as usize;
+/// The locks of all these files.
+static LOCKS: Once<Locks> = Once::new();
 /// Where the name begins in a line.
 const NAME_AT: usize = 73;
 
-/// Opens the file if that is what the path at an address of the program means. Sleeps, and asks
-/// Linux.
+/// Opens the file if that is what the path at an address of the program means. Linux decides
+/// whether the program may. Sleeps, and asks Linux.
 pub fn open(path: UserAddr, flags: u32) -> Option<SysResult> {
     let current = task::current();
     let user = current.user()?;
-    let is_meant = flags & !PLAIN == 0 && names::is_maps(path, user.process.pid);
-    is_meant.then(|| make(flags & linux::O_CLOEXEC != 0))
+    // What only stands for the file (O_PATH) is Linux's.
+    let is_meant = flags & linux::O_PATH == 0 && names::is_maps(path, user.process.pid);
+    is_meant.then(|| open_own(path, flags))
 }
 
-fn make(closes: bool) -> SysResult {
-    let space = user::space()?;
-    let text = text(&space)?;
+fn open_own(path: UserAddr, flags: u32) -> SysResult {
+    const AT_FDCWD: u64 = -100_i64 as u64;
     let files = files::table()?;
     files.agree()?;
-    let length = text.len().clamp(PAGE_SIZE as usize, PART) as u64;
-    let scratch = Scratch::open(&space, length.next_multiple_of(PAGE_SIZE))?;
-    space.write(scratch.start, b"maps\0")?;
-    let flags = if closes { linux::MFD_CLOEXEC } else { 0 };
-    let made = remote::own_call(linux::__NR_memfd_create, &[scratch.start.get(), flags.into()])?;
+    let made = remote::own_call(linux::__NR_openat, &[AT_FDCWD, path.get(), flags.into(), 0])?;
     let fd = files.settle(made)?;
-    for (part, at) in text.chunks(PART).zip((0..).step_by(PART)) {
-        space.write(scratch.start, part)?;
-        let args = [fd, scratch.start.get(), part.len() as u64, at];
-        remote::linux(linux::__NR_pwrite64, &args)?;
+    if fd < NUMBERS.into() {
+        let file = Box::new(Maps::of(Arc::downgrade(&user::space()?)));
+        files.localize(fd, flags | linux::O_LARGEFILE, Ok(file), None)?;
     }
     Ok(fd)
+}
+
+/// An opening of the file.
+struct Maps {
+    /// Of the program that has opened it.
+    space: Weak<AddressSpace>,
+    position: AtomicU64,
+    /// What there was when it was last read from its beginning.
+    text: Mutex<Vec<u8>>,
+}
+
+impl Maps {
+    fn of(space: Weak<AddressSpace>) -> Self {
+        Self { space, position: AtomicU64::new(0), text: Mutex::new(Vec::new()) }
+    }
+}
+
+impl Character for Maps {
+    fn path(&self) -> &str {
+        "/proc/self/maps"
+    }
+
+    fn read(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
+        let position = self.position.load(Ordering::Relaxed);
+        let count = self.read_at(memory, position)?;
+        self.position.store(position + count, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn seek(&self, offset: u64, whence: u32) -> SysResult {
+        let position = match whence {
+            linux::SEEK_SET => offset,
+            linux::SEEK_CUR => self.position.load(Ordering::Relaxed).wrapping_add(offset),
+            _ => return Err(Errno::EINVAL),
+        };
+        if position > i64::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        self.position.store(position, Ordering::Relaxed);
+        Ok(position)
+    }
+
+    fn has_positions(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, memory: &mut Memory, position: u64) -> SysResult {
+        let mut text = self.text.lock();
+        if position == 0 {
+            // Of a program that has ended nothing is mapped.
+            *text = self.space.upgrade().map_or(Ok(Vec::new()), |space| describe(&space))?;
+        }
+        let rest = usize::try_from(position).ok().and_then(|position| text.get(position..));
+        let rest = rest.unwrap_or(&[]);
+        let part = &rest[..rest.len().min(memory.left() as usize)];
+        match memory.write(part) {
+            0 if !part.is_empty() => Err(Errno::EFAULT),
+            moved => Ok(moved as u64),
+        }
+    }
+
+    fn again(&self) -> Option<Box<dyn Character>> {
+        Some(Box::new(Self::of(self.space.clone())))
+    }
+
+    fn locks(&self) -> &Locks {
+        LOCKS.call_once(Locks::default)
+    }
 }
 
 /// A text that fails where memory ends.
@@ -122,7 +187,8 @@ impl Text {
     }
 }
 
-fn text(space: &AddressSpace) -> Result<Vec<u8>, Errno> {
+/// All lines.
+fn describe(space: &AddressSpace) -> Result<Vec<u8>, Errno> {
     let mut text = Text(Vec::new());
     let mut result = Ok(());
     space.regions(&mut |region| result = result.and_then(|()| text.line(region)));

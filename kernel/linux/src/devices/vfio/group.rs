@@ -6,7 +6,6 @@ use alloc::{boxed::Box, format, string::String, sync::Arc};
 use core::any::Any;
 
 use crtos_abi::UserAddr;
-use crtos_channel::operation::DeviceFile;
 use crtos_syscalls::structs::Stat;
 use crtos_vfio::abi::{
     GROUP_GET_DEVICE_FD, GROUP_GET_STATUS, GROUP_IN_CONTAINER, GROUP_SET_CONTAINER,
@@ -122,8 +121,7 @@ impl File {
         })?;
         let status = Stat { mode: 0o600, inode: description::number(), ..Stat::default() };
         // No file leads to it.
-        let device = DeviceFile::Number(0);
-        let special = Special { file: Box::new(function), status, device };
+        let special = Special { file: Box::new(function), status, device: None };
         let object = Object::Character(Box::new(special));
         let file = Description::open(object, linux::O_RDWR)?;
         Ok(files::table()?.insert(file, 0, true)?.into())
