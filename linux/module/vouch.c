@@ -44,6 +44,7 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_MEMORY_LIMITS:
 	case CRTOS_OP_REGISTERS:
 	case CRTOS_OP_SHARE:
+	case CRTOS_OP_FILE_NAME:
 		return true;
 	}
 	return false;
@@ -156,6 +157,27 @@ static int tell_status(struct file *file, u64 words[6])
 		   (maps_registers(file) ? CRTOS_STATUS_REGISTERS : 0) |
 		   (crtos_sharable(file) ? CRTOS_STATUS_SHARABLE : 0);
 	return 0;
+}
+
+/* A part of what the file of a descriptor is called, in the eyes of the calling shadow. */
+static s64 tell_name(u64 descriptor, u64 from, u64 words[6])
+{
+	const size_t room = 6 * sizeof(*words);
+	struct file *file = program_file(descriptor);
+	char *page, *name;
+	s64 result;
+
+	if (!file)
+		return -EBADF;
+	page = (char *)__get_free_page(GFP_KERNEL);
+	name = page ? d_path(&file->f_path, page, PAGE_SIZE) : ERR_PTR(-ENOMEM);
+	result = IS_ERR(name) ? PTR_ERR(name) : strlen(name);
+	memset(words, 0, room);
+	if (result > 0 && from < result)
+		memcpy(words, name + from, min_t(size_t, room, result - from));
+	free_page((unsigned long)page);
+	fput(file);
+	return result;
 }
 
 static s64 tell_descriptor(struct crtos_process *process, u64 descriptor, u64 words[6])
@@ -516,6 +538,9 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 	switch (request->op) {
 	case CRTOS_OP_STATUS:
 		*result = tell_descriptor(process, request->args[0], words);
+		break;
+	case CRTOS_OP_FILE_NAME:
+		*result = tell_name(request->args[0], request->args[1], words);
 		break;
 	case CRTOS_OP_READ:
 		*result = read_file(process, request);

@@ -225,6 +225,14 @@ pub enum Operation<'a> {
         /// The realm's CPUs, by Linux's numbers.
         realm: CpuList,
     },
+    /// Tell what a file is called. Carried out by the module. Result: how many bytes the whole name
+    /// has, and [`NAME_PART`] of them, from `from` on, in the words of the reply.
+    FileName {
+        /// Descriptor of the shadow.
+        fd: i32,
+        /// From which byte on.
+        from: u32,
+    },
     /// Tell the limits of the memory of the caller. Carried out by the module. Result: 0, and
     /// [`MemoryLimits`] in the words of the reply.
     MemoryLimits,
@@ -291,6 +299,9 @@ impl Source {
 
 /// Where a source lies in its word.
 const SOURCE: u64 = (1 << raw::READ_LENGTH_SHIFT) - 1;
+
+/// Bytes of a name in a reply to [`Operation::FileName`].
+pub const NAME_PART: usize = 48;
 
 /// What tells a file from all others: number of the file system, device with generation, number.
 /// Linux's kernel gives each file system a number that never comes again.
@@ -667,6 +678,9 @@ impl<'a> Operation<'a> {
                     [file.to_word() | alone, flags.into(), first, second, third, fourth],
                 )
             }
+            Self::FileName { fd, from } => {
+                (raw::OP_FILE_NAME, pad([fd as u32 as u64, from.into()]))
+            }
             Self::MemoryLimits => (raw::OP_MEMORY_LIMITS, pad([])),
             Self::DescriptorLimits => (raw::OP_DESCRIPTOR_LIMITS, pad([])),
             Self::DescriptorsInUse { from } => (raw::OP_DESCRIPTORS_IN_USE, pad([from.into()])),
@@ -763,6 +777,7 @@ impl<'a> Operation<'a> {
                     realm: CpuList(realm),
                 }
             }
+            raw::OP_FILE_NAME => Self::FileName { fd: half(first)? as i32, from: half(second)? },
             raw::OP_MEMORY_LIMITS => Self::MemoryLimits,
             raw::OP_DESCRIPTOR_LIMITS => Self::DescriptorLimits,
             raw::OP_DESCRIPTORS_IN_USE => Self::DescriptorsInUse { from: half(first)? },
@@ -858,6 +873,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_IS_CAPABLE => "is capable",
         raw::OP_SEGMENT => "segment",
         raw::OP_LIMITS => "limits",
+        raw::OP_FILE_NAME => "name of a file",
         raw::OP_MEMORY_LIMITS => "memory limits",
         raw::OP_REGISTERS => "registers",
         raw::OP_SHARE => "share",

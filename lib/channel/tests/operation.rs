@@ -63,6 +63,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
         Just(Refuse),
         Just(Operation::DescriptorLimits),
         Just(Operation::MemoryLimits),
+        (any::<i32>(), any::<u32>()).prop_map(|(fd, from)| Operation::FileName { fd, from }),
     ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),

@@ -136,6 +136,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         | Operation::IsCapable { .. }
         | Operation::Limits { .. }
         | Operation::MemoryLimits
+        | Operation::FileName { .. }
         | Operation::Registers { .. }
         | Operation::Segment { .. }
         | Operation::Share { .. } => Err(Errno::ENOSYS),

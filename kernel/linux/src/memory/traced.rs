@@ -2,28 +2,31 @@
 //! The names of files that programs map: for `/proc/self/maps` ([`super::maps`]), and for a trace
 //! of those that they execute, so that who reads it can name functions and find callers.
 
-use alloc::{boxed::Box, format};
+use alloc::{boxed::Box, vec::Vec};
 use core::ops::Range;
 
 use crtos_abi::UserAddr;
-use crtos_channel::operation::Identity;
+use crtos_channel::{
+    Operation,
+    operation::{Identity, NAME_PART},
+};
 use crtos_core::{
     mm::{
         object::{Name, Object},
-        space::{AddressSpace, Protection},
+        space::Protection,
     },
     trace,
 };
-use linux_raw_sys::general as linux;
 
-use super::Scratch;
-use crate::{abi::Errno, remote};
+use crate::{
+    abi::{Errno, linux_result},
+    remote,
+};
 
 /// After `range` of the program of the calling thread has become the file of descriptor `fd` of the
 /// shadow, from `offset` of `object` on: the object gets its name, and who wants to know is told.
 /// Asks Linux for the path of one that has none.
 pub fn tell(
-    space: &AddressSpace,
     (fd, identity): (u64, Identity),
     object: &Object,
     range: Range<UserAddr>,
@@ -32,7 +35,7 @@ pub fn tell(
 ) {
     let [_, device, number] = identity;
     if object.name().is_none()
-        && let Ok(path) = path(space, fd)
+        && let Ok(path) = path(fd)
     {
         object.set_name(Name::File { device: device as u32, number, path });
     }
@@ -45,17 +48,21 @@ pub fn tell(
     }
 }
 
-fn path(space: &AddressSpace, fd: u64) -> Result<Box<[u8]>, Errno> {
-    const AT_FDCWD: u64 = -100_i64 as u64;
-    const LINK: u64 = 64;
-    const ROOM: u64 = 512;
-    let scratch = Scratch::open(space, LINK + ROOM)?;
-    space.write(scratch.start, format!("/proc/self/fd/{fd}\0").as_bytes())?;
-    let room = scratch.start + LINK;
-    let args = [AT_FDCWD, scratch.start.get(), room.get(), ROOM];
-    let length = remote::linux(linux::__NR_readlinkat, &args)?.min(ROOM);
-    let mut path = [0; ROOM as usize];
-    let path = &mut path[..length as usize];
-    space.read(room, path)?;
-    Ok((&*path).into())
+/// What Linux calls the file of a descriptor of the shadow.
+fn path(fd: u64) -> Result<Box<[u8]>, Errno> {
+    /// Most bytes of it that are kept.
+    const MOST: usize = 512;
+    let mut path = Vec::new();
+    path.try_reserve_exact(MOST).map_err(|_| Errno::ENOMEM)?;
+    loop {
+        let part = Operation::FileName { fd: fd as i32, from: path.len() as u32 };
+        let (result, words) = remote::request_words(part)?;
+        let length = linux_result(result)?.min(MOST as u64) as usize;
+        let words = words.map(u64::to_le_bytes);
+        let rest = length.saturating_sub(path.len()).min(NAME_PART);
+        path.extend_from_slice(&words.as_flattened()[..rest]);
+        if path.len() >= length {
+            return Ok(path.into());
+        }
+    }
 }

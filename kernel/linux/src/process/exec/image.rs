@@ -124,7 +124,7 @@ impl Loader<'_> {
                 self.space.use_mirror(mirror);
             }
             let named = (file.fd(), file.identity);
-            traced::tell(self.space, named, &object, start..end, protection, offset);
+            traced::tell(named, &object, start..end, protection, offset);
             if segment.memory_size > segment.file_size && protection.contains(Protection::WRITE) {
                 self.space.zero(behind, end - behind)?;
             }
