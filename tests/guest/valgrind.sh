@@ -11,12 +11,12 @@ failed=0
 run() { timeout 150 "$@" 2>&1 | sed -E 's/==[0-9]+==/==PID==/; /Collected/d'; echo "status ${PIPESTATUS[0]}"; }
 # compare TOOL COMMAND...: the same in both realms.
 compare() {
-	local tool=$1; shift
-	run valgrind --tool="$tool" --error-exitcode=9 --log-file=/tmp/linux.log "$@" >/tmp/linux
-	run crtos run -- valgrind --tool="$tool" --error-exitcode=9 --log-file=/tmp/realm.log "$@" >/tmp/realm
+	local checks=(valgrind "--tool=$1" --error-exitcode=9); shift
+	run "${checks[@]}" --log-file=/tmp/linux.log "$@" >/tmp/linux
+	run crtos run -- "${checks[@]}" --log-file=/tmp/realm.log "$@" >/tmp/realm
 	if ! grep -q 'status 0' /tmp/linux || ! diff /tmp/linux /tmp/realm; then
 		failed=1
-		echo "FAILED $tool $*"
+		echo "FAILED ${checks[*]} $*"
 		tail -n 5 /tmp/realm.log
 	fi
 }

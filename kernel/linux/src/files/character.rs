@@ -158,8 +158,8 @@ impl Files {
         self.localize(fd, flags, opened, Some(device))
     }
 
-    /// Descriptor `fd`, which is Linux's and was opened with these flags, is of that local file from
-    /// now on; if that fails, it is closed. May sleep, and asks Linux.
+    /// Descriptor `fd`, which is Linux's and was opened with these flags, is of that local file
+    /// from now on; if that fails, it is closed. May sleep, and asks Linux.
     pub fn localize(
         &self,
         fd: u64,
