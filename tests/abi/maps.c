@@ -168,13 +168,25 @@ CASE(many_mappings)
 {
 	enum { COUNT = 1500 };
 	char *all = mmap(NULL, 2 * COUNT * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	static char whole[1 << 20], part[10];
 	struct mapping found;
+	size_t length = 0;
+	ssize_t count;
+	int fd;
 
 	CHECK(all != MAP_FAILED);
 	for (int i = 0; i < COUNT; i++)
 		CHECK(mprotect(all + 2 * i * 4096, 4096, PROT_READ) == 0);
 	CHECK(find("/proc/self/maps", all + 2 * (COUNT - 1) * 4096, &found));
 	CHECK(!strcmp(found.rights, "r--p") && found.end - found.start == 4096);
+	/* In whatever parts it is read. */
+	fd = open("/proc/self/maps", O_RDONLY);
+	while ((count = read(fd, whole + length, 1 + length % 777)) > 0)
+		length += count;
+	CHECK(count == 0 && length > COUNT * 50);
+	for (size_t at = length - 10; at > 20000; at -= 9999)
+		CHECK(pread(fd, part, 10, at) == 10 && !memcmp(part, whole + at, 10));
+	CHECK(pread(fd, part, 10, length + 5) == 0 && close(fd) == 0);
 	CHECK(munmap(all, 2 * COUNT * 4096) == 0);
 }
 

@@ -15,6 +15,7 @@ use core::{
 use crtos_abi::UserAddr;
 use crtos_core::{
     mm::{
+        heap,
         object::Name,
         space::{AddressSpace, Kind, Protection, Region},
     },
@@ -65,13 +66,70 @@ struct Maps {
     /// Of the program that has opened it.
     space: Weak<AddressSpace>,
     position: AtomicU64,
-    /// What there was when it was last read from its beginning.
-    text: Mutex<Vec<u8>>,
+    cursor: Mutex<Cursor>,
+}
+
+/// How far the file was read.
+struct Cursor {
+    /// The position of what is next.
+    position: u64,
+    /// What is next: the rest of some lines.
+    rest: Vec<u8>,
+    /// Behind which address the mappings of the lines behind those end.
+    behind: UserAddr,
+}
+
+impl Cursor {
+    const START: Self = Self { position: 0, rest: Vec::new(), behind: UserAddr::NULL };
+
+    /// Has some lines be there, unless there are no more.
+    fn fill(&mut self, space: &AddressSpace) -> Result<(), Errno> {
+        /// Bytes with which it is enough, so that a large program does not fill the heap.
+        const ENOUGH: usize = 4096;
+        if !self.rest.is_empty() {
+            return Ok(());
+        }
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let mut text = Text(Vec::new());
+        while text.0.len() < ENOUGH
+            && let Some(region) = space.next_region(self.behind)
+        {
+            text.line(&region).map_err(|_| Errno::ENOMEM)?;
+            self.behind = region.end;
+        }
+        self.rest = text.0;
+        Ok(())
+    }
+
+    /// So many bytes were read.
+    fn advance(&mut self, count: usize) {
+        self.rest.drain(..count);
+        self.position += count as u64;
+    }
+
+    /// Goes to a position, or to the end if that comes before.
+    fn go_to(&mut self, position: u64, space: &AddressSpace) -> Result<(), Errno> {
+        // What is read from the beginning is what there is now.
+        if position == 0 || position < self.position {
+            *self = Self::START;
+        }
+        while self.position < position {
+            self.fill(space)?;
+            if self.rest.is_empty() {
+                break;
+            }
+            let left = position - self.position;
+            self.advance((self.rest.len() as u64).min(left) as usize);
+        }
+        Ok(())
+    }
 }
 
 impl Maps {
     fn of(space: Weak<AddressSpace>) -> Self {
-        Self { space, position: AtomicU64::new(0), text: Mutex::new(Vec::new()) }
+        Self { space, position: AtomicU64::new(0), cursor: Mutex::new(Cursor::START) }
     }
 }
 
@@ -105,18 +163,25 @@ impl Character for Maps {
     }
 
     fn read_at(&self, memory: &mut Memory, position: u64) -> SysResult {
-        let mut text = self.text.lock();
-        if position == 0 {
-            // Of a program that has ended nothing is mapped.
-            *text = self.space.upgrade().map_or(Ok(Vec::new()), |space| describe(&space))?;
+        // Of a program that has ended nothing is mapped.
+        let Some(space) = self.space.upgrade() else { return Ok(0) };
+        let mut cursor = self.cursor.lock();
+        cursor.go_to(position, &space)?;
+        let mut done = 0;
+        while memory.left() > 0 && cursor.position == position + done {
+            cursor.fill(&space)?;
+            let wanted = cursor.rest.len().min(memory.left() as usize);
+            let moved = memory.write(&cursor.rest[..wanted]);
+            cursor.advance(moved);
+            done += moved as u64;
+            if moved < wanted && done == 0 {
+                return Err(Errno::EFAULT);
+            }
+            if wanted == 0 || moved < wanted {
+                break;
+            }
         }
-        let rest = usize::try_from(position).ok().and_then(|position| text.get(position..));
-        let rest = rest.unwrap_or(&[]);
-        let part = &rest[..rest.len().min(memory.left() as usize)];
-        match memory.write(part) {
-            0 if !part.is_empty() => Err(Errno::EFAULT),
-            moved => Ok(moved as u64),
-        }
+        Ok(done)
     }
 
     fn again(&self) -> Option<Box<dyn Character>> {
@@ -185,13 +250,4 @@ impl Text {
         }
         self.add(b"\n")
     }
-}
-
-/// All lines.
-fn describe(space: &AddressSpace) -> Result<Vec<u8>, Errno> {
-    let mut text = Text(Vec::new());
-    let mut result = Ok(());
-    space.regions(&mut |region| result = result.and_then(|()| text.line(region)));
-    result.map_err(|_| Errno::ENOMEM)?;
-    Ok(text.0)
 }

@@ -399,7 +399,8 @@ impl AddressSpace {
         }
     }
 
-    pub(super) fn next_region(&self, from: UserAddr) -> Option<Region> {
+    /// The first region that ends behind `from`.
+    pub fn next_region(&self, from: UserAddr) -> Option<Region> {
         self.layout.lock().regions.find_from(from)
     }
 }
