@@ -144,8 +144,7 @@ fn ring_cell(local: &mut Local, id: CellId, index: u64, for_link: bool) -> Resul
         return Err(Refusal::Busy);
     }
     local.count_doorbell();
-    let vector = if for_link { cell.link_vector() } else { cell.doorbell_vector() };
-    interrupts::doorbell(cpu, vector);
+    interrupts::doorbell(cpu, cell.vector(for_link));
     Ok(())
 }
 
@@ -197,7 +196,7 @@ fn ring_neighbour(
     let cpu = nth_cpu(target, index).filter(|cpu| cpu::get(*cpu).owner() == Owner::Cell(other));
     let rung = cpu
         .filter(|_| cell::runs(other))
-        .map(|cpu| ring(local, cell::get(id), cpu, target.link_vector(), budget::FOR_CELL));
+        .map(|cpu| ring(local, cell::get(id), cpu, target.vector(true), budget::FOR_CELL));
     target.rings.fetch_sub(1, Ordering::SeqCst);
     rung.map_or(Some(Err(Refusal::Busy)), |rung| rung.then_some(Ok(())))
 }

@@ -91,7 +91,7 @@ pub fn ring_cells() {
     {
         let first = cell.cpus().next();
         if let Some(cpu) = first.filter(|cpu| cpu::get(*cpu).owner() == Owner::Cell(id)) {
-            doorbell(cpu, cell.doorbell_vector());
+            doorbell(cpu, cell.vector(false));
         }
     }
 }

@@ -76,8 +76,8 @@ pub struct Cell {
     entry: AtomicU64,
     page_table: AtomicU64,
     argument: AtomicU64,
-    doorbell_vector: AtomicU8,
-    link_vector: AtomicU8,
+    /// That of its doorbell, and that where it rings for a link.
+    vectors: [AtomicU8; 2],
     /// The flush after which no CPU of it reaches what left its share window.
     pub left: AtomicU64,
     /// It has, or had, a PCI function since it was created.
@@ -104,8 +104,7 @@ impl Cell {
             entry: AtomicU64::new(0),
             page_table: AtomicU64::new(0),
             argument: AtomicU64::new(0),
-            doorbell_vector: AtomicU8::new(0),
-            link_vector: AtomicU8::new(0),
+            vectors: [const { AtomicU8::new(0) }; 2],
             left: AtomicU64::new(0),
             has_had_device: AtomicBool::new(false),
             routes: Routes::new(),
@@ -129,8 +128,9 @@ impl Cell {
         self.linked.store(0, Ordering::SeqCst);
         self.has_had_device.store(false, Ordering::Relaxed);
         self.domain.set(domain);
-        self.doorbell_vector.store(config.doorbell_vector, Ordering::Relaxed);
-        self.link_vector.store(config.link_vector, Ordering::Relaxed);
+        for (place, vector) in self.vectors.iter().zip(config.vectors) {
+            place.store(vector, Ordering::Relaxed);
+        }
         let mut count = 0;
         for (place, cpu) in self.cpus.iter().zip(config.cpus()) {
             place.store(cpu.get() as u8, Ordering::Relaxed);
@@ -186,16 +186,10 @@ impl Cell {
         }
     }
 
-    /// Vector of its doorbell.
+    /// Vector of its doorbell, where it rings for a link or for something else.
     #[inline]
-    pub fn doorbell_vector(&self) -> u8 {
-        self.doorbell_vector.load(Ordering::Relaxed)
-    }
-
-    /// Its vector where it rings for a link.
-    #[inline]
-    pub fn link_vector(&self) -> u8 {
-        self.link_vector.load(Ordering::Relaxed)
+    pub fn vector(&self, for_link: bool) -> u8 {
+        self.vectors[usize::from(for_link)].load(Ordering::Relaxed)
     }
 
     /// Where it sees the byte of the machine's memory at `physical`. Only for a CPU that runs it:

@@ -23,10 +23,8 @@ use crate::registers;
 pub struct Config {
     /// Printable ASCII, zero padded.
     pub name: [u8; CELL_NAME_LEN],
-    /// Vector of the doorbell, 32..=255.
-    pub doorbell_vector: u8,
-    /// Its vector where it rings for a link, 32..=255.
-    pub link_vector: u8,
+    /// Vectors of the doorbell, 32..=255; the second one where it rings for a link.
+    pub vectors: [u8; 2],
     cpus: [Option<CpuIndex>; MAX_CELL_CPUS],
     cpu_count: usize,
     ports: [PortRange; MAX_PORT_RANGES],
@@ -42,17 +40,14 @@ impl Config {
             count if count <= most => Ok(count),
             _ => Err(Refusal::Invalid),
         };
-        let vector = |vector: u32| match u8::try_from(vector) {
-            Ok(vector @ 32..) => Ok(vector),
-            _ => Err(Refusal::Invalid),
-        };
+        let vector = |vector: u32| u8::try_from(vector).ok().filter(|vector| *vector >= 32);
+        let vectors = vector(config.doorbell_vector).zip(vector(config.link_vector));
         let checked = Self {
             name: config.name.map(|byte| match byte {
                 0 | b' '..=b'~' => byte,
                 _ => b'?',
             }),
-            doorbell_vector: vector(config.doorbell_vector)?,
-            link_vector: vector(config.link_vector)?,
+            vectors: vectors.ok_or(Refusal::Invalid)?.into(),
             cpus: config.cpus.map(|cpu| CpuIndex::named(cpu.into())),
             cpu_count: count(config.cpu_count, MAX_CELL_CPUS)?,
             ports: config.ports,
