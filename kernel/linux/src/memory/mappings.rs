@@ -34,7 +34,7 @@ use crate::{
     futex::across,
     memory::{
         contents::{self, Contents, Source, Status},
-        shared, traced,
+        named, shared,
     },
     process::spares,
     remote,
@@ -112,7 +112,7 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
     }
     let start = mapped?;
     let file = (fd, status.file.identity);
-    traced::tell(file, &object, start..start + length, protection, offset);
+    named::note(file, &object, start..start + length, protection, offset);
     Ok(start)
 }
 
@@ -121,7 +121,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
     let (length, protection) = (map.length, map.protection);
     let tell = |object: &Object, start: UserAddr| {
         let file = (fd, status.file.identity);
-        traced::tell(file, object, start..start + length, protection, offset);
+        named::note(file, object, start..start + length, protection, offset);
     };
     let source = Source::of(fd, status);
     let mut may_write = status.may_write();

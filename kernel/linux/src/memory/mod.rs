@@ -5,11 +5,11 @@
 pub mod contents;
 pub mod mappings;
 pub mod maps;
+pub mod named;
 mod scratch;
 pub mod shared;
 pub mod sysv_shm;
 pub mod timespec;
-pub mod traced;
 pub mod user;
 
 pub use scratch::Scratch;

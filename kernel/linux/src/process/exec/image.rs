@@ -11,7 +11,7 @@ use crtos_core::mm::space::{AddressSpace, Backing, Map, MapError, Placement, Pro
 
 use super::{ExecError, Scratch};
 use crate::{
-    memory::{contents::Contents, mappings, traced},
+    memory::{contents::Contents, mappings, named},
     remote,
 };
 
@@ -123,8 +123,8 @@ impl Loader<'_> {
             if let Some(mirror) = mirror {
                 self.space.use_mirror(mirror);
             }
-            let named = (file.fd(), file.identity);
-            traced::tell(named, &object, start..end, protection, offset);
+            let known = (file.fd(), file.identity);
+            named::note(known, &object, start..end, protection, offset);
             if segment.memory_size > segment.file_size && protection.contains(Protection::WRITE) {
                 self.space.zero(behind, end - behind)?;
             }

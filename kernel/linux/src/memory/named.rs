@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The names of files that programs map: for `/proc/self/maps` ([`super::maps`]), and for a trace
+//! Names of files that programs map: for `/proc/self/maps` ([`super::maps`]), and for a trace
 //! of those that they execute, so that who reads it can name functions and find callers.
 
 use alloc::{boxed::Box, vec::Vec};
@@ -26,7 +26,7 @@ use crate::{
 /// After `range` of the program of the calling thread has become the file of descriptor `fd` of the
 /// shadow, from `offset` of `object` on: the object gets its name, and who wants to know is told.
 /// Asks Linux for the path of one that has none.
-pub fn tell(
+pub fn note(
     (fd, identity): (u64, Identity),
     object: &Object,
     range: Range<UserAddr>,
