@@ -16,6 +16,7 @@
 
 #include "check.h"
 #include "moments.h"
+#include "one-cpu.h"
 
 static uint32_t words[8];
 static atomic_int stage, started;
@@ -81,14 +82,8 @@ static cpu_set_t all;
  */
 static void share_processor(void)
 {
-	cpu_set_t one;
-
 	sched_getaffinity(0, sizeof(all), &all);
-	CPU_ZERO(&one);
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, &all) && !CPU_COUNT(&one))
-			CPU_SET(cpu, &one);
-	sched_setaffinity(0, sizeof(one), &one);
+	share_a_cpu();
 }
 
 static void share_no_more(void)

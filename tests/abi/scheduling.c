@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "one-cpu.h"
 
 #ifndef SCHED_DEADLINE
 #define SCHED_DEADLINE 6
@@ -285,7 +286,7 @@ CASE(a_deadline_thread_may_run_on_all_cpus)
 {
 	struct attr attr = a_fifth(), other = ordinary;
 
-	cpu_set_t all, one;
+	cpu_set_t all;
 	int right = 1;
 
 	attr.flags = 1 | 2 | 4;
@@ -293,13 +294,8 @@ CASE(a_deadline_thread_may_run_on_all_cpus)
 	CHECK(set(0, &attr) == 0);
 	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
 	if (CPU_COUNT(&all) > 1) {
-		CPU_ZERO(&one);
-		for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
-			if (CPU_ISSET(cpu, &all))
-				CPU_SET(cpu, &one);
-		right = sched_setaffinity(0, sizeof(one), &one) == -1 && errno == EBUSY;
-		right = right && set(0, &other) == 0 &&
-			sched_setaffinity(0, sizeof(one), &one) == 0;
+		right = share_a_cpu() == -1 && errno == EBUSY;
+		right = right && set(0, &other) == 0 && share_a_cpu() == 0;
 		right = right && set(0, &attr) == -1 && errno == EPERM;
 	}
 	CHECK(right && set(0, &other) == 0 && sched_setaffinity(0, sizeof(all), &all) == 0);

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "one-cpu.h"
 
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
@@ -266,19 +267,6 @@ static void *take_one(void *argument)
 	return NULL;
 }
 
-/* Has all that this thread starts from now on, and itself, on one CPU. */
-static void share_a_cpu(void)
-{
-	cpu_set_t all, one;
-
-	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
-	CPU_ZERO(&one);
-	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
-		if (CPU_ISSET(cpu, &all))
-			CPU_SET(cpu, &one);
-	CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
-}
-
 /* The calling thread is not interrupted by the others on its CPU, or is again. */
 static void become_urgent(int urgent)
 {
@@ -303,7 +291,7 @@ CASE(what_a_waiting_thread_leaves_another_one_takes)
 	sigaddset(&waited_for, SIGUSR1);
 	sigaddset(&waited_for, SIGUSR2);
 	pthread_sigmask(SIG_BLOCK, &waited_for, &old);
-	share_a_cpu();
+	CHECK(share_a_cpu() == 0);
 	for (int round = 0; round < 10; round++) {
 		taken[0] = taken[1] = 0;
 		start(0, take_one, (void *)0);
@@ -349,7 +337,7 @@ CASE(what_a_poll_lets_in_and_leaves_another_thread_takes)
 	sigaddset(&waited_for, SIGUSR1);
 	CHECK(pipe(polled) == 0);
 	entry = (struct pollfd){ polled[0], POLLIN, 0 };
-	share_a_cpu();
+	CHECK(share_a_cpu() == 0);
 	start(1, run, (void *)1);
 	pthread_sigmask(SIG_BLOCK, &waited_for, &old);
 	CHECK(pthread_create(&sender, NULL, end_poll, NULL) == 0);

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "moments.h"
+#include "one-cpu.h"
 
 #define ROUNDS 41
 #define US 1000L
@@ -32,14 +33,7 @@ static void *spin(void *unused)
 /* Has all threads of the process on one CPU from now on, a busy one among them. */
 static void share(void)
 {
-	cpu_set_t all, one;
-
-	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
-	CPU_ZERO(&one);
-	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
-		if (CPU_ISSET(cpu, &all))
-			CPU_SET(cpu, &one);
-	CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+	CHECK(share_a_cpu() == 0);
 	busy.ends = 0;
 	CHECK(pthread_create(&busy.thread, NULL, spin, NULL) == 0);
 	CHECK(pthread_getcpuclockid(busy.thread, &busy.clock) == 0);
