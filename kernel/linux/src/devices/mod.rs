@@ -30,7 +30,6 @@ mod net;
 mod pci_testdev;
 mod pins;
 mod ports;
-mod position;
 mod resource;
 mod serial;
 mod uio;

@@ -12,10 +12,9 @@ use spin::Once;
 
 use crtos_core::devices::{pci, ports::FunctionPorts};
 
-use super::position::Position;
 use crate::{
     abi::{Errno, SysResult},
-    files::{Memory, character::Character, lock::Locks},
+    files::{Memory, character::Character, lock::Locks, position::Position},
 };
 
 /// The locks of all these files.

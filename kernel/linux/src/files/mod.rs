@@ -45,6 +45,7 @@ pub mod memory;
 pub mod names;
 pub mod owner;
 pub mod pipe;
+pub mod position;
 pub mod sigio;
 pub mod signals;
 pub mod socket;

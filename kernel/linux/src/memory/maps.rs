@@ -7,10 +7,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::{
-    fmt::{self, Write as _},
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::fmt::{self, Write as _};
 
 use crtos_abi::UserAddr;
 use crtos_core::{
@@ -28,7 +25,7 @@ use spin::Once;
 use super::user;
 use crate::{
     abi::{Errno, SysResult},
-    files::{self, Memory, character::Character, lock::Locks, names},
+    files::{self, Memory, character::Character, lock::Locks, names, position::Position},
     process::ThreadExt as _,
     remote,
 };
@@ -65,7 +62,7 @@ fn open_own(path: UserAddr, flags: u32) -> SysResult {
 struct Maps {
     /// Of the program that has opened it.
     space: Weak<AddressSpace>,
-    position: AtomicU64,
+    position: Position,
     cursor: Mutex<Cursor>,
 }
 
@@ -129,7 +126,7 @@ impl Cursor {
 
 impl Maps {
     fn of(space: Weak<AddressSpace>) -> Self {
-        Self { space, position: AtomicU64::new(0), cursor: Mutex::new(Cursor::START) }
+        Self { space, position: Position::default(), cursor: Mutex::new(Cursor::START) }
     }
 }
 
@@ -139,23 +136,12 @@ impl Character for Maps {
     }
 
     fn read(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        let position = self.position.load(Ordering::Relaxed);
-        let count = self.read_at(memory, position)?;
-        self.position.store(position + count, Ordering::Relaxed);
-        Ok(count)
+        self.position.here(|position| self.read_at(memory, position))
     }
 
     fn seek(&self, offset: u64, whence: u32) -> SysResult {
-        let position = match whence {
-            linux::SEEK_SET => offset,
-            linux::SEEK_CUR => self.position.load(Ordering::Relaxed).wrapping_add(offset),
-            _ => return Err(Errno::EINVAL),
-        };
-        if position > i64::MAX as u64 {
-            return Err(Errno::EINVAL);
-        }
-        self.position.store(position, Ordering::Relaxed);
-        Ok(position)
+        // It has no end to count from, as under Linux.
+        self.position.seek(offset, whence, || Err(Errno::EINVAL))
     }
 
     fn has_positions(&self) -> bool {

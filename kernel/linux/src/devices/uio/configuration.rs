@@ -15,8 +15,8 @@ use spin::Once;
 use super::PLACES;
 use crate::{
     abi::{Errno, SysResult},
-    devices::{pins::Pin, position::Position},
-    files::{Memory, character::Character, lock::Locks},
+    devices::pins::Pin,
+    files::{Memory, character::Character, lock::Locks, position::Position},
 };
 
 /// The locks of all these files.

@@ -20,8 +20,7 @@ use crtos_core::mm::{heap, object::Object};
 use super::{group::Group, interrupts, place::Device};
 use crate::{
     abi::{Errno, SysResult},
-    devices::position::Position,
-    files::{Memory, character::Character, lock::Locks},
+    files::{Memory, character::Character, lock::Locks, position::Position},
     memory::user,
     signal,
 };
