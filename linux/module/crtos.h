@@ -244,7 +244,7 @@ int crtos_ethernet_add(struct crtos_file *file, struct crtos_cell_ethernet __use
 /* vfio.c */
 struct crtos_vfio;
 bool crtos_vfio_has(const struct pci_dev *dev);
-int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
+int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev, bool shared,
 		     void (*lose)(struct pci_dev *dev, void *data), void *data,
 		     struct crtos_vfio **claimed);
 void crtos_vfio_release(struct crtos_vfio *vfio);

@@ -392,13 +392,14 @@ out:
  * Takes the function from its driver in Linux, and gives it to this one. VFIO's driver keeps
  * it: there programs find it.
  */
-static int bind(struct crtos_file *file, struct crtos_function *function)
+static int bind(struct crtos_file *file, struct crtos_function *function, bool shared)
 {
 	struct pci_dev *dev = function->dev;
 	int error;
 
 	if (function->realm && crtos_vfio_has(dev))
-		return crtos_vfio_claim(file, dev, lose_vfio, function, &function->vfio);
+		return crtos_vfio_claim(file, dev, shared, lose_vfio, function,
+					&function->vfio);
 	device_release_driver(&dev->dev);
 	expected = dev;
 	error = device_driver_attach(&crtos_pci_driver.driver, &dev->dev);
@@ -671,7 +672,7 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 	function->number = number_of(dev);
 	list_add(&function->link, &functions);
 	crtos_window_add(&function->window, function->cell);
-	error = bind(file, function);
+	error = bind(file, function, group);
 	if (!error && group)
 		error = share(file, function, group);
 	if (error)
@@ -743,15 +744,19 @@ static const struct crtos_function *find_owned(const struct pci_dev *dev)
 
 /*
  * Checks one that goes along: who uses Linux has not asked for it, so none of its drivers may
- * have it, as with groups of VFIO.
+ * have it, as with groups of VFIO. Of such a group VFIO's driver has all, or programs of the realm
+ * would find one of them by UIO.
  */
-static int check_sibling(struct crtos_file *file, struct pci_dev *dev, struct pci_dev *sibling)
+static int check_sibling(struct crtos_file *file, struct pci_dev *dev, struct pci_dev *sibling,
+			 bool realm)
 {
-	if (crtos_vfio_has(dev))
+	bool by_vfio = realm && crtos_vfio_has(dev);
+
+	if (by_vfio && !crtos_vfio_has(sibling))
 		return crtos_refuse(file, -EBUSY,
-				    "[device-group] the IOMMU does not tell %s from %s: by VFIO programs get a function that is alone in its group",
+				    "[device-group] the IOMMU does not tell %s from %s, which vfio-pci does not have: it has all of a group, or none",
 				    pci_name(dev), pci_name(sibling));
-	if (sibling->dev.driver)
+	if (!by_vfio && sibling->dev.driver)
 		return crtos_refuse(file, -EBUSY,
 				    "[device-group] the IOMMU does not tell %s from %s, which the driver %s has: take it from that first (echo %s >/sys/bus/pci/drivers/%s/unbind)",
 				    pci_name(dev), pci_name(sibling), sibling->dev.driver->name,
@@ -780,7 +785,7 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
 					     "[device-taken] cell %u has %s already", owned->cell,
 					     pci_name(members.dev[i]));
 		else if (i)
-			error = check_sibling(file, dev, members.dev[i]);
+			error = check_sibling(file, dev, members.dev[i], cell->realm);
 	}
 	while (done < members.count && !error) {
 		error = add(file, members.dev[done], cell, members.count > 1 ? group : NULL,

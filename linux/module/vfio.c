@@ -21,6 +21,7 @@ struct crtos_vfio {
 	void (*lose)(struct pci_dev *dev, void *data);
 	void *data;
 	struct iommu_group *group;	/* with a reference */
+	bool owned;			/* by this function alone: its transfers */
 	dev_t number;			/* of the group's file */
 };
 
@@ -84,7 +85,8 @@ static int watch(struct crtos_file *file, struct crtos_vfio *vfio)
 /**
  * crtos_vfio_claim() - take a function that VFIO's driver has, and keeps
  * @file: where a failure is explained
- * @dev: the function, alone in its group
+ * @dev: the function
+ * @shared: its group has others: the caller owns the transfers of all
  * @lose: called with @dev and @data when the driver lets it go, under the function's lock
  * @data: for @lose
  * @claimed: what crtos_vfio_release() is to be given
@@ -92,7 +94,7 @@ static int watch(struct crtos_file *file, struct crtos_vfio *vfio)
  * Context: May sleep.
  * Return: 0 or a negative error.
  */
-int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
+int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev, bool shared,
 		     void (*lose)(struct pci_dev *dev, void *data), void *data,
 		     struct crtos_vfio **claimed)
 {
@@ -114,12 +116,14 @@ int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
 	error = find_number(file, vfio);
 	if (error)
 		goto out_put;
-	error = iommu_group_claim_dma_owner(vfio->group, vfio);
+	if (!shared)
+		error = iommu_group_claim_dma_owner(vfio->group, vfio);
 	if (error) {
 		crtos_refuse(file, error, "[device-in-use] a program of Linux has the group of %s in a container",
 			     pci_name(dev));
 		goto out_put;
 	}
+	vfio->owned = !shared;
 	/* The driver lets a function sleep that nobody has open. */
 	error = pm_runtime_resume_and_get(&dev->dev);
 	if (error) {
@@ -135,7 +139,8 @@ int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
 out_sleep:
 	pm_runtime_put(&dev->dev);
 out_release:
-	iommu_group_release_dma_owner(vfio->group);
+	if (vfio->owned)
+		iommu_group_release_dma_owner(vfio->group);
 out_put:
 	iommu_group_put(vfio->group);
 out_free:
@@ -153,7 +158,8 @@ void crtos_vfio_release(struct crtos_vfio *vfio)
 {
 	bus_unregister_notifier(&pci_bus_type, &vfio->notifier);
 	pm_runtime_put(&vfio->dev->dev);
-	iommu_group_release_dma_owner(vfio->group);
+	if (vfio->owned)
+		iommu_group_release_dma_owner(vfio->group);
 	iommu_group_put(vfio->group);
 	kfree(vfio);
 }

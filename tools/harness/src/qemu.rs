@@ -197,6 +197,10 @@ impl Machine<'_> {
                 command.arg("-chardev").arg(format!("null,id={id}"));
                 command.arg("-device").arg(format!("pci-serial,chardev={id},addr={place}"));
             }
+            // Two that master the bus.
+            for place in ["0x18.0,multifunction=on", "0x18.1"] {
+                command.arg("-device").arg(format!("{EDU},addr={place}"));
+            }
         }
         if self.devices.is_some() {
             // One more, for a cell.

@@ -98,7 +98,8 @@ pub struct Options {
     /// installed; with Intel's IOMMU they need `--iommu caching-mode=on`
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CARDS")]
     mesa: Vec<Card>,
-    /// Two functions of one slot, 00:1c.0 and 00:1c.1, which the IOMMU does not tell apart
+    /// Twice two functions of one slot, which the IOMMU does not tell apart: 00:1c.0 and 00:1c.1,
+    /// 00:18.0 and 00:18.1
     #[arg(long)]
     pair: bool,
     /// Parameters for the guest's kernel, such as `isolcpus=3`.

@@ -95,13 +95,13 @@ fn come(index: usize, wanted: Option<Wanted>) {
     }
 }
 
-/// Whether a file is the group, or the function, that is at a place.
+/// Whether a file is the function that is at a place, or its group.
 fn is_of(place: &'static Place, file: &File) -> bool {
     let File::Character(special) = file else { return false };
     let Some(any) = special.file.as_any() else { return false };
-    let of_function = any.downcast_ref().map(Function::group);
-    let group: Option<&Group> = of_function.or_else(|| any.downcast_ref());
-    group.is_some_and(|group| {
-        core::ptr::eq(group.place, place) && group.generation == place.generation()
-    })
+    if let Some(function) = any.downcast_ref::<Function>() {
+        return function.member().is_at(place);
+    }
+    let group: Option<&Group> = any.downcast_ref();
+    group.is_some_and(|group| group.members().iter().any(|member| member.is_at(place)))
 }

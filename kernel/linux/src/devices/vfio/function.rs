@@ -17,7 +17,11 @@ use crtos_vfio::{
 
 use crtos_core::mm::{heap, object::Object};
 
-use super::{group::Group, interrupts, place::Device};
+use super::{
+    group::{Group, Member},
+    interrupts,
+    place::Device,
+};
 use crate::{
     abi::{Errno, SysResult},
     files::{Memory, character::Character, lock::Locks, position::Position},
@@ -27,7 +31,9 @@ use crate::{
 
 /// An opening of a function.
 pub(super) struct Function {
-    group: Arc<Group>,
+    member: Member,
+    /// Stays open as long as the function.
+    _group: Arc<Group>,
     /// Where read(2) and write(2) go on.
     position: Position,
 }
@@ -40,13 +46,13 @@ const MASKABLE: u32 = 2 | 4;
 
 impl Function {
     /// An opening, which the caller has counted.
-    pub fn new(group: Arc<Group>) -> Self {
-        Self { group, position: Position::default() }
+    pub fn new(group: Arc<Group>, member: Member) -> Self {
+        Self { member, _group: group, position: Position::default() }
     }
 
-    /// The opening of its group.
-    pub fn group(&self) -> &Group {
-        &self.group
+    /// Which one of its group it is.
+    pub fn member(&self) -> Member {
+        self.member
     }
 
     fn tell_region(&self, argument: UserAddr) -> SysResult {
@@ -55,7 +61,7 @@ impl Function {
         if bytes < size::REGION_INFO {
             return Err(Errno::EINVAL);
         }
-        let (length, mut flags, table) = self.group.with(|device| {
+        let (length, mut flags, table) = self.member.with(|device| {
             let length = length_of(device, index).ok_or(Errno::EINVAL)?;
             let flags = match index {
                 _ if length == 0 => 0,
@@ -88,12 +94,12 @@ impl Function {
         let mut words = [[0; 4]; 5];
         user::read(argument, words.as_flattened_mut())?;
         let words = words.map(u32::from_le_bytes);
-        let place = self.group.place;
+        let place = self.member.place;
         let asked = self
-            .group
+            .member
             .with(|device| Ok(requests::request(words, |kind| interrupts::count(device, kind))?))?;
         let meant = interrupts::read(&asked, argument.wrapping_add(size::IRQ_SET.into()))?;
-        self.group.with(|device| interrupts::carry_out(place, device, &asked, meant))
+        self.member.with(|device| interrupts::carry_out(place, device, &asked, meant))
     }
 
     /// Moves bytes between the program and a region, at most to the end of that.
@@ -102,7 +108,7 @@ impl Function {
         if memory.left() == 0 {
             return Ok(0);
         }
-        let length = self.group.with(|device| length_of(device, index).ok_or(Errno::EINVAL))?;
+        let length = self.member.with(|device| length_of(device, index).ok_or(Errno::EINVAL))?;
         if index == region::CONFIGURATION {
             if at >= length || memory.left() > length - at {
                 return Err(Errno::EFAULT);
@@ -126,7 +132,7 @@ impl Function {
             if write && memory.read(value) < count {
                 return Err(Errno::EFAULT);
             }
-            self.group.with(|device| access(device, index, at, value, write))?;
+            self.member.with(|device| access(device, index, at, value, write))?;
             if !write && memory.write(value) < count {
                 return Err(Errno::EFAULT);
             }
@@ -139,8 +145,8 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        let place = self.group.place;
-        let _ = self.group.with(|device| {
+        let place = self.member.place;
+        let _ = self.member.with(|device| {
             device.openings -= 1;
             if device.openings == 0 {
                 // It masters the bus no more either.
@@ -252,7 +258,7 @@ impl Character for Function {
                 if (head as u32) < size::IRQ_INFO {
                     return Err(Errno::EINVAL);
                 }
-                let (count, kind) = self.group.with(|device| {
+                let (count, kind) = self.member.with(|device| {
                     let kind = interrupts::is_known(device, words as u32).ok_or(Errno::EINVAL)?;
                     Ok((interrupts::count(device, kind), kind))
                 })?;
@@ -273,14 +279,14 @@ impl Character for Function {
             return Err(Errno::ENOMEM);
         }
         let (index, at) = split(offset);
-        self.group.with(|device| {
+        self.member.with(|device| {
             let object = device.part(index, at)?;
             if length > object.limit() { Err(Errno::EINVAL) } else { Ok(object) }
         })
     }
 
     fn locks(&self) -> &Locks {
-        &self.group.place.locks
+        &self.member.place.locks
     }
 
     fn as_any(&self) -> Option<&dyn Any> {

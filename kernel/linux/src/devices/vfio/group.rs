@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file of a group, which one program at a time has open. It lives as long as it is open, or
-//! its function.
+//! one of its functions.
 
-use alloc::{boxed::Box, format, string::String, sync::Arc};
+use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use core::any::Any;
 
 use crtos_abi::UserAddr;
@@ -31,10 +31,17 @@ use crate::{
     memory::user,
 };
 
+/// A function of an opening of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub place: &'static Place,
+    generation: u32,
+}
+
 /// An opening of a group.
 pub(super) struct Group {
-    pub place: &'static Place,
-    pub generation: u32,
+    /// The functions that were there when it was opened; at least one.
+    members: Vec<Member>,
 }
 
 /// Its file.
@@ -43,37 +50,83 @@ pub(super) struct File {
     path: String,
 }
 
-/// Opens the group that has that number. May sleep.
+/// Opens the group that has that number, whose functions are at some of `places`. May sleep.
 pub(super) fn open(
-    place: &'static Place,
+    places: impl Iterator<Item = &'static Place>,
     number: u64,
 ) -> Option<Result<Box<dyn Character>, Errno>> {
-    let mut device = place.device.lock();
-    let device = device.as_mut().filter(|device| device.wanted.number == number)?;
-    if device.is_open {
-        return Some(Err(Errno::EBUSY));
+    let mut group = Group { members: Vec::new() };
+    let mut path = None;
+    for place in places {
+        let mut device = place.device.lock();
+        let Some(device) = device.as_mut().filter(|device| device.wanted.number == number) else {
+            continue;
+        };
+        // Those of another opening all are; what this one has taken, it gives back.
+        if device.is_open {
+            return Some(Err(Errno::EBUSY));
+        }
+        if !heap::has_reserve() || group.members.try_reserve(1).is_err() {
+            return Some(Err(Errno::ENOMEM));
+        }
+        device.is_open = true;
+        group.members.push(Member { place, generation: place.generation() });
+        path = device.wanted.group;
     }
-    if !heap::has_reserve() {
-        return Some(Err(Errno::ENOMEM));
+    if group.members.is_empty() {
+        return None;
     }
-    device.is_open = true;
-    let path = format!("/dev/vfio/{}", device.wanted.group.unwrap_or(0));
-    let group = Arc::new(Group { place, generation: place.generation() });
-    Some(Ok(Box::new(File { group, path })))
+    let path = format!("/dev/vfio/{}", path.unwrap_or(0));
+    Some(Ok(Box::new(File { group: Arc::new(group), path })))
 }
 
-impl Group {
+impl Member {
     /// Calls `act` with the function, if that is still the one that was opened. May sleep.
     pub fn with<R>(&self, act: impl FnOnce(&mut Device) -> Result<R, Errno>) -> Result<R, Errno> {
         let mut device = self.place.device.lock();
-        let same = self.place.generation() == self.generation;
+        let same = self.is_at(self.place);
         act(device.as_mut().filter(|_| same).ok_or(Errno::ENODEV)?)
+    }
+
+    /// Whether it is the function that is at a place now.
+    pub fn is_at(&self, place: &Place) -> bool {
+        core::ptr::eq(self.place, place) && self.generation == place.generation()
+    }
+}
+
+impl Group {
+    /// Its functions.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Calls `act` with each function that is still there, one after the other, until one fails.
+    /// May sleep.
+    fn each(&self, mut act: impl FnMut(&mut Device) -> Result<(), Errno>) -> Result<(), Errno> {
+        let mut is_there = false;
+        for member in &self.members {
+            match member.with(&mut act) {
+                // It has gone, or `act` says the same of it.
+                Err(Errno::ENODEV) => {}
+                Err(errno) => return Err(errno),
+                Ok(()) => is_there = true,
+            }
+        }
+        if is_there { Ok(()) } else { Err(Errno::ENODEV) }
+    }
+
+    /// All leave the container that they are in. May sleep.
+    fn leave(&self) {
+        let _ = self.each(|device| {
+            device.leave();
+            Ok(())
+        });
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = self.with(|device| {
+        let _ = self.each(|device| {
             device.is_open = false;
             device.leave();
             Ok(())
@@ -89,14 +142,21 @@ impl File {
         let Object::Character(special) = &file.object else { return Err(Errno::EINVAL) };
         let container = special.file.as_any().and_then(|any| any.downcast_ref());
         let container: &container::File = container.ok_or(Errno::EINVAL)?;
-        self.group.with(|device| {
+        let mut entered = false;
+        let done = self.group.each(|device| {
+            // Of two calls at once, one finds that the other has begun.
             if device.container.is_some() {
                 return Err(Errno::EINVAL);
             }
             container.container().enter(device.function.number(), device.width)?;
             device.container = Some(container.container().clone());
-            Ok(0)
-        })
+            entered = true;
+            Ok(())
+        });
+        if done.is_err() && entered {
+            self.group.leave();
+        }
+        done.map(|()| 0)
     }
 
     /// A descriptor of the function whose name is at an address.
@@ -104,11 +164,12 @@ impl File {
         const LONGEST: u64 = 63;
         let mut name = [0; LONGEST as usize + 1];
         let length = user::space()?.read_cstr(argument, &mut name)?.ok_or(Errno::EINVAL)?;
-        let function = self.group.with(|device| {
-            let own = format!("{}", pci::address(device.function.number()));
-            if own.as_bytes() != &name[..length] {
-                return Err(Errno::ENODEV);
-            }
+        let is_it = |device: &mut Device| {
+            Ok(format!("{}", pci::address(device.function.number())).as_bytes() == &name[..length])
+        };
+        let mut members = self.group.members().iter();
+        let member = members.find(|member| member.with(is_it) == Ok(true)).ok_or(Errno::ENODEV)?;
+        let function = member.with(|device| {
             let ready = device.container.as_ref().is_some_and(|container| container.is_ready());
             if !ready {
                 return Err(Errno::EINVAL);
@@ -117,7 +178,7 @@ impl File {
                 return Err(Errno::ENOMEM);
             }
             device.openings += 1;
-            Ok(Function::new(self.group.clone()))
+            Ok(Function::new(self.group.clone(), *member))
         })?;
         let status = Stat { mode: 0o600, inode: description::number(), ..Stat::default() };
         // No file leads to it.
@@ -140,21 +201,24 @@ impl Character for File {
                 if user::read_u32(address)? < size::GROUP_STATUS {
                     return Err(Errno::EINVAL);
                 }
-                let inside = self.group.with(|device| Ok(device.container.is_some()))?;
+                let mut inside = false;
+                self.group.each(|device| {
+                    inside |= device.container.is_some();
+                    Ok(())
+                })?;
                 let flags = if inside { GROUP_IN_CONTAINER | GROUP_VIABLE } else { GROUP_VIABLE };
                 user::write_u32(address.wrapping_add(4), flags)?;
                 Ok(0)
             }
             GROUP_SET_CONTAINER => self.set_container(address),
             GROUP_UNSET_CONTAINER => {
-                self.group.with(|device| match (&device.container, device.openings) {
+                self.group.each(|device| match (&device.container, device.openings) {
                     (None, _) => Err(Errno::EINVAL),
                     (_, 1..) => Err(Errno::EBUSY),
-                    _ => {
-                        device.leave();
-                        Ok(0)
-                    }
-                })
+                    _ => Ok(()),
+                })?;
+                self.group.leave();
+                Ok(0)
             }
             GROUP_GET_DEVICE_FD => self.get_function(address),
             _ => Err(Errno::ENOTTY),
@@ -162,7 +226,8 @@ impl Character for File {
     }
 
     fn locks(&self) -> &Locks {
-        &self.group.place.locks
+        // One of them has them for all.
+        &self.group.members[0].place.locks
     }
 
     fn as_any(&self) -> Option<&dyn Any> {

@@ -2,14 +2,14 @@
 //! PCI functions that programs drive by VFIO: as UIO, and the function transfers to and from memory
 //! of the program, at addresses that the program chooses.
 //!
-//! Linux has the files: `/dev/vfio/vfio`, and `/dev/vfio/N` of the function's group. A function is
-//! alone in its group ([`place`]). A program puts the group into a container, which says what
-//! memory the function reaches, and gets a descriptor of the function from the group.
+//! Linux has the files: `/dev/vfio/vfio`, and `/dev/vfio/N` of a group, which is a function, or
+//! several that the IOMMU does not tell from each other. A program puts the group into a container,
+//! which says what memory its functions reach, and gets descriptors of these from the group.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`container`] | memory that functions reach |
-//! | [`place`] | a function, its group, and who has them open |
+//! | [`place`] | a function, and who has it open |
 //! | [`group`] | the file of a group |
 //! | [`function`] | the descriptor of a function: registers, configuration space |
 //! | [`interrupts`] | who hears its interrupts |
@@ -55,5 +55,5 @@ fn open(number: u64, _flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
     if number == CONTAINER && places().any(Place::is_there) {
         return Some(container::open());
     }
-    places().find_map(|place| group::open(place, number))
+    group::open(places(), number)
 }
