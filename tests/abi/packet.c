@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/ethtool.h>
 #include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -99,6 +100,25 @@ CASE(an_interface_has_its_address)
 	strcpy(asked.ifr_name, "none");
 	CHECK(ioctl(fd, SIOCGIFINDEX, &asked) == -1 && errno == ENODEV);
 	CHECK(ioctl(fd, SIOCGIFMTU, NULL) == -1 && errno == EFAULT);
+}
+
+CASE(ethtool_tells_the_link_and_who_drives_it)
+{
+	struct ethtool_value link = { .cmd = ETHTOOL_GLINK };
+	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
+	struct ifreq asked = { .ifr_data = (char *)&link };
+	int fd = bound(NEAR, SOCK_RAW, PROTOCOL);
+
+	strcpy(asked.ifr_name, NEAR);
+	CHECK(ioctl(fd, SIOCETHTOOL, &asked) == 0);
+	CHECK(link.cmd == ETHTOOL_GLINK && link.data == 1);
+	asked.ifr_data = (char *)&driver;
+	CHECK(ioctl(fd, SIOCETHTOOL, &asked) == 0);
+	CHECK(driver.cmd == ETHTOOL_GDRVINFO && driver.driver[0]);
+	link.cmd = 1000;
+	asked.ifr_data = (char *)&link;
+	CHECK(ioctl(fd, SIOCETHTOOL, &asked) == -1 && errno == EOPNOTSUPP);
+	close(fd);
 }
 
 CASE(a_socket_has_the_name_that_it_was_bound_to)
