@@ -60,6 +60,10 @@ user=$!
 listens can0
 refused 'programs receive from it' crtos device add can0
 kill $user; wait $user 2>/dev/null
+# The kernel itself passes frames on.
+modprobe can_gw && cangw -A -s can0 -d can1 -e || fail 'no route'
+refused 'cangw -F' crtos device add can0
+cangw -F || fail 'the route stays'
 # A program of the realm has Linux's socket, which stays Linux's.
 crtos run -- python3 - <<'PY' >said 2>&1 &
 import socket, time

@@ -174,7 +174,10 @@ impl Can {
                 Code::DeviceInUse,
                 format!("programs receive from it, by {users} filters"),
             )
-            .remedy("end them first; /proc/net/can tells of the filters"));
+            .remedy(
+                "end them first, and routes of the kernel (`cangw -F`); /proc/net/can tells of the \
+                 filters",
+            ));
         }
         let json = tell().map_err(|reason| {
             refuse(Code::IpMissing, reason)
