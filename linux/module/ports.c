@@ -35,7 +35,7 @@ static int take_range(struct crtos_file *file, u16 first, u16 last, struct resou
 	if (*ports)
 		return 0;
 	return crtos_refuse(file, -EBUSY,
-			    "[ports-in-use] Linux or another cell uses one of the ports %x-%x: see /proc/ioports, and unload its driver",
+			    "[ports-in-use] Linux or another cell uses one of the ports 0x%x-0x%x: see /proc/ioports, and unload its driver",
 			    first, last);
 }
 

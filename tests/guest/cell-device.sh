@@ -31,12 +31,26 @@ refused 'there is no device' crtos device add eth9 --cell demo
 refused 'no such cell' crtos device add "$edu" --cell other
 refused 'there is no such cell' crtos device add "$edu"
 refused 'several devices are' crtos device add 1234:11e8 --cell demo
-refused 'there is no PCI function' crtos device add 0000:00:1e.7 --cell demo
+refused 'lspci -D. lists addresses' crtos device add 0000:00:1e.7 --cell demo
+refused 'without its folder: eth9' crtos device add /dev/eth9 --cell demo
+refused 'several devices are' crtos device add 8086:10D3 --cell demo
 refused 'cannot be reset' crtos device add "$edu" --cell demo
 refused 'no cell has it' crtos device remove "$edu"
 ip link set "$name" up
 refused "$name is up" crtos device add "$name" --cell demo
 ip link set "$name" down
+# A disk that somebody has mounted, also where that is not seen here.
+modprobe nvme && await '[ -b /dev/nvme0n1 ]' || exit 1
+mkfs.ext4 -q /dev/nvme0n1 16M && mkdir disk && mount /dev/nvme0n1 disk || fail 'no disk'
+refused 'nvme0n1 is mounted at' crtos device add nvme0n1 --cell demo
+umount disk
+unshare -m sh -c 'mount /dev/nvme0n1 disk && echo >mounted && exec sleep 1000' &
+elsewhere=$!
+await '[ -e mounted ]'
+refused 'somebody has nvme0n1 for himself' crtos device add nvme0n1 --cell demo
+kill $elsewhere
+wait $elsewhere 2>/dev/null
+await 'modprobe -r nvme 2>/dev/null' 100 || fail 'the disk stays in use'
 bridge=$(grep -l 0x060400 /sys/bus/pci/devices/*/class | head -n 1 | cut -d/ -f6)
 [ -z "$bridge" ] || refused 'is a bridge' crtos device add "$bridge" --cell demo
 [ "$(driver "$card")" = e1000e ] || fail 'the driver is gone after a refusal'

@@ -18,7 +18,7 @@ program=/usr/lib/crtos-tests/abi/ports
 natively 60 $program
 # A driver of Linux would fault at them.
 crtos up --cpus 3 --memory 256M --port 0x40-0x43:exclusive 2>why && fail 'the timer of Linux is taken'
-grep -q 'uses one of the ports 40-43: .*/proc/ioports' why || fail "$(cat why)"
+grep -q 'uses one of the ports 0x40-0x43: .*/proc/ioports.*(timer0 has 0x40-0x43' why || fail "$(cat why)"
 grep -q 'crtos explain ports-in-use' why || fail "no code: $(cat why)"
 grep crtos /proc/ioports && fail 'they stay reserved'
 crtos up --cpus 3 --memory 256M --port 0x378-0x37b:exclusive --port 0x37e-0x37f || exit 1
@@ -51,10 +51,11 @@ refused() {
 }
 refused 0x40-0x43 'uses one of the ports'
 refused 0xcf8-0xcff 'uses one of the ports'
-refused 0x37f-0x378 'no device'
+refused 0x37f-0x378 'runs backwards'
+refused 0x10000 'at most 0xffff'
 refused 378-888 'in hexadecimal'
 if modprobe -q parport_pc 2>/dev/null && grep -q parport0 /proc/ioports; then
-	refused 0x378-0x37b 'uses one of the ports'
+	refused 0x378-0x37b 'parport0 has 0x378-0x37a'
 	modprobe -r parport_pc
 fi
 crtos device add 0x378-0x37b && crtos device add 0x37e-0x37f || fail 'not given'

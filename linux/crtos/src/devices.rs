@@ -3,6 +3,8 @@
 
 use std::{
     fmt,
+    fs::File,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -274,7 +276,9 @@ fn find_function(machine: &Machine, asked: &str, text: &str) -> Result<Function>
         return Ok(function);
     }
     let all = functions(machine);
-    let mut found = all.iter().filter(|function| ids(machine, **function).as_deref() == Some(text));
+    let wanted = text.to_ascii_lowercase();
+    let mut found =
+        all.iter().filter(|function| ids(machine, **function).as_ref() == Some(&wanted));
     match (found.next(), found.next()) {
         (Some(function), None) => Ok(*function),
         (Some(one), Some(other)) => {
@@ -295,12 +299,18 @@ fn unknown(machine: &Machine, asked: &str, text: &str) -> Failure {
         )
         .remedy("the real-time realm alone gets it: `crtos device add`, without `--cell`");
     }
-    if ranges::ports(text).is_ok() {
-        return Failure::new(Code::DeviceUnknown, asked, format!("there is no device `{text}`"))
-            .remedy("if you mean I/O ports: in hexadecimal, such as 0x378-0x37f");
+    let absent = Failure::new(Code::DeviceUnknown, asked, format!("there is no device `{text}`"));
+    if let Some(name) = text.strip_prefix("/dev/").filter(|name| !name.is_empty()) {
+        return absent.remedy(format!("name it without its folder: {name}"));
     }
-    Failure::new(Code::DeviceUnknown, asked, format!("there is no device `{text}`"))
-        .remedy("`lspci -D` lists addresses, `ls /sys/bus/platform/devices` other names")
+    match ranges::ports(text) {
+        Err(reason) if text.starts_with("0x") => Failure::new(Code::DeviceUnknown, asked, reason)
+            .remedy("I/O ports are written like 0x378-0x37f, at most 0xffff"),
+        Ok(_) => absent.remedy("if you mean I/O ports: in hexadecimal, such as 0x378-0x37f"),
+        Err(_) => {
+            absent.remedy("`lspci -D` lists addresses, `ls /sys/bus/platform/devices` other names")
+        }
+    }
 }
 
 /// The function that sysfs lists by that name; names of other buses may be alike.
@@ -362,6 +372,15 @@ fn user(machine: &Machine, device: &Target) -> Option<(String, String)> {
         if let Some(holder) = holders.into_iter().flatten().flatten().next() {
             let holder = holder.file_name().to_string_lossy().into_owned();
             return Some((format!("{name} is a part of {holder}"), format!("stop {holder} first")));
+        }
+        // Whoever has it is in another mount namespace, for example.
+        let exclusively = File::options()
+            .read(true)
+            .custom_flags(nix::libc::O_EXCL | nix::libc::O_NONBLOCK)
+            .open(machine.path(format!("/dev/{name}")));
+        if exclusively.is_err_and(|error| error.raw_os_error() == Some(nix::libc::EBUSY)) {
+            let remedy = format!("`grep {name} /proc/*/mountinfo` shows who has it mounted");
+            return Some((format!("somebody has {name} for himself, as by mounting it"), remedy));
         }
     }
     let consoles = machine.read("/sys/class/tty/console/active").unwrap_or_default();
@@ -520,8 +539,16 @@ pub fn choose(machine: &Machine, asked: &str, device: &str) -> Result<Target> {
     unused(machine, asked, find(machine, asked, device)?)
 }
 
-/// Refuses a device that Linux uses.
+/// Refuses a device that Linux uses, or does not have.
 fn unused(machine: &Machine, asked: &str, target: Target) -> Result<Target> {
+    if let Target::Function(function) = &target
+        && target.place(machine).is_none_or(|place| !place.exists())
+    {
+        let reason = format!("there is no PCI function {function}");
+        return Err(
+            Failure::new(Code::DeviceUnknown, asked, reason).remedy("`lspci -D` lists addresses")
+        );
+    }
     refuse_used(asked, user(machine, &target)).map(|()| target)
 }
 

@@ -7,8 +7,10 @@ use std::{fmt, path::Path};
 use crtos_abi::cell::PortRange;
 
 use crate::{
-    device::{Call, Device},
+    code::Code,
+    device::{Call, Device, Refusal},
     failure::{Asked, Result},
+    machine::Machine,
     ranges, state,
 };
 
@@ -53,7 +55,8 @@ impl Ports {
 
     /// Gives them to a cell that runs.
     pub fn add(&self, file: &Device, cell: u32) -> Call<()> {
-        let number = file.add_ports(cell, &self.range())?;
+        let named = |refusal| name_users(&Machine::here(), &[self.range()], refusal);
+        let number = file.add_ports(cell, &self.range()).map_err(named)?;
         self.note(Some(Self { number: Some(number), ..*self }));
         Ok(())
     }
@@ -87,6 +90,38 @@ impl Ports {
     }
 }
 
+/// Who has ports of a range, as Linux lists them: the innermost entries, such as `0378-037a :
+/// parport0`.
+fn users(list: &str, range: &PortRange) -> Vec<String> {
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<&str> = list.lines().collect();
+    let innermost = lines
+        .iter()
+        .enumerate()
+        .filter(|(index, line)| lines.get(index + 1).is_none_or(|next| depth(next) <= depth(line)));
+    let names = innermost.filter_map(|(_, line)| {
+        let (ports, name) = line.trim().split_once(" : ")?;
+        // Those of a bus are free where nothing is listed within.
+        let name = Some(name).filter(|name| !name.starts_with("PCI Bus"))?;
+        let (first, last) = ports.split_once('-')?;
+        let first = u16::from_str_radix(first, 16).ok()?;
+        let last = u16::from_str_radix(last, 16).ok()?;
+        let meets = range.first <= last && first <= range.last;
+        meets.then(|| format!("{name} has {first:#x}-{last:#x}"))
+    });
+    names.collect()
+}
+
+/// Adds to a refusal of ports who has them in Linux.
+pub fn name_users(machine: &Machine, ranges: &[PortRange], mut refusal: Refusal) -> Refusal {
+    let list = machine.read("/proc/ioports").unwrap_or_default();
+    let users: Vec<String> = ranges.iter().flat_map(|range| users(&list, range)).collect();
+    if refusal.code == Code::PortsInUse && !users.is_empty() {
+        refusal.reason = format!("{} ({})", refusal.reason, users.join(", "));
+    }
+    refusal
+}
+
 fn recorded() -> Vec<Ports> {
     state::load(Path::new(RECORD)).unwrap_or_default()
 }
@@ -108,6 +143,20 @@ pub fn give_back() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_ports() {
+        const LIST: &str = "0000-0cf7 : PCI Bus 0000:00\n  0040-0043 : timer0\n  \
+            0378-037a : parport0\n  0600-067f : 0000:00:1f.0\n    0600-0603 : ACPI PM1a\n\
+            0d00-ffff : PCI Bus 0000:00\n";
+        let of = |text| users(LIST, &ranges::ports(text).expect("a range"));
+        assert_eq!(of("0x378-0x37f"), ["parport0 has 0x378-0x37a"]);
+        assert_eq!(
+            of("0x43-0x600"),
+            ["timer0 has 0x40-0x43", "parport0 has 0x378-0x37a", "ACPI PM1a has 0x600-0x603"]
+        );
+        assert_eq!(of("0x604-0xe00"), [""; 0]);
+    }
 
     #[test]
     fn ranges_have_names() {

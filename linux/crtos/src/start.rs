@@ -31,7 +31,7 @@ use crate::{
     loader::{CellFacts, Loadable},
     log,
     machine::Machine,
-    refused_module,
+    port_ranges, refused_module,
     size::Size,
     text,
 };
@@ -245,7 +245,9 @@ pub fn create(
     }
     launched.map_err(|refusal| refusal.asked(asked))?;
     step(&format!("taking {} and {} from Linux", cpus.named(), Size(private.0 + shared.0)));
-    let number = device.create(&mut cell).map_err(|refusal| refusal.asked(asked))?;
+    let number = device
+        .create(&mut cell)
+        .map_err(|refusal| port_ranges::name_users(machine, ports, refusal).asked(asked))?;
     let facts = CellFacts {
         cpus: cpus.iter().collect(),
         apic_ids: cell.apic_ids[..cpus.len()].to_vec(),
