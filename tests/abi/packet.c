@@ -558,6 +558,7 @@ CASE(a_socket_is_waited_for)
 	put(far, FAR, 1, 60);
 	CHECK(epoll_wait(set, &event, 1, PATIENCE) == 1 && event.events == EPOLLIN);
 	CHECK(ioctl(near, FIONREAD, &length) == 0 && length == 74);
+	CHECK(ioctl(near, SIOCOUTQ, &length) == 0 && length == 0);
 	CHECK(gets(near, 1, 60));
 	CHECK(fcntl(near, F_SETFL, O_NONBLOCK) == 0);
 	CHECK(recv(near, &got, sizeof(got), 0) == -1 && errno == EAGAIN);

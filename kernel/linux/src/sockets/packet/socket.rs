@@ -41,8 +41,9 @@ use crate::{
     },
 };
 
-/// Bytes of what waits: SIOCINQ.
+/// Bytes of what waits to be received, and to be sent.
 const SIOCINQ: u32 = 0x541b;
+const SIOCOUTQ: u32 = 0x5411;
 /// The control message that tells what is known of a frame, and in it that the frame is whole, or
 /// that its checksum was found right.
 const AUXILIARY: u32 = 8;
@@ -546,6 +547,8 @@ impl Socket for PacketSocket {
                 user::write_u32(argument, length as u32)?;
                 Ok(0)
             }
+            // Nothing waits here to be sent.
+            SIOCOUTQ => user::write_u32(argument, 0).map(|()| 0).map_err(Errno::from),
             _ => self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
         }
     }
