@@ -93,6 +93,13 @@ impl Uart {
                     "give both when the realm starts, or that one with `--no-interrupt` before it",
                 ));
             }
+            if drivers == name {
+                let reason = "Linux is closing it, and waits until what was written is sent".into();
+                return Err(refuse(Code::DeviceInUse, reason).remedy(format!(
+                    "try again: it waits for 30 s, or what `setserial -a /dev/{name}` tells as \
+                     closing_wait",
+                )));
+            }
             let reason = format!("Linux has interrupt {line}, its own, for {drivers}");
             return Err(refuse(Code::DeviceInUse, reason)
                 .remedy("close what uses that, or remove its driver"));
@@ -215,6 +222,10 @@ mod tests {
         fake.write("/sys/kernel/irq/3/actions", "ttyS3\n");
         let refusal = Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string();
         assert!(refusal.contains("interrupt 3, its own, for ttyS3"), "{refusal}");
+        // Nobody has it open: its last user has ended before what it wrote was sent.
+        fake.write("/sys/kernel/irq/3/actions", "ttyS1\n");
+        let refusal = Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string();
+        assert!(refusal.contains("is closing it"), "{refusal}");
         fake.write("/sys/kernel/irq/3/actions", "crtos\n");
         let refusal = Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string();
         assert!(refusal.contains("another device of cells"), "{refusal}");
