@@ -4,7 +4,7 @@
 # under Linux, and then in the realm, against an interface of Linux at the other end of the wire.
 # Linux gets it back as it was.
 # kernels: 6.12
-# more kernels: 6.1
+# more kernels: 6.1 6.12-rt
 # realm: no
 # shared: yes
 # devices: yes

@@ -4,7 +4,7 @@
 # tests/abi/inet.c runs under Linux, and then in the realm, against a peer of Linux's at the other
 # end of the wire.
 # kernels: 6.12
-# more kernels: 6.1
+# more kernels: 6.1 6.12-rt
 # realm: no
 # shared: yes
 # devices: yes
