@@ -106,6 +106,19 @@ for number in 0 1; do
 done
 await 'ip netns exec end0 busybox ping -q -c 1 -W 1 10.0.0.2 >/dev/null' || fail 'no wire'
 
+# A cell that is made with devices, or not at all.
+refused 'there is no device' crtos cell create demo --cpus 3 --device eth9
+refused 'cannot be reset' crtos cell create demo --cpus 3 --device "$edu"
+refused 'has .* already' crtos cell create demo --cpus 3 --device "$edu" \
+	--device "$edu" --no-reset
+crtos cell list 2>/dev/null | grep demo && fail 'a cell is left'
+[ -e "/sys/bus/pci/devices/$edu/driver" ] && fail 'a device is left'
+check create crtos cell create demo --cpus 3 --device "${edu#0000:}" --no-reset
+[ "$(holders)" = "[[\"$edu\",\"demo\"]]" ] || fail "list: $(holders)"
+check 'it works there' starts_edu demo
+check destroy crtos cell destroy demo
+[ "$(space "$edu")" = "$before" ] || fail 'it has changed'
+
 # Killed tools leave a device with a cell or with Linux, and nothing in between.
 crtos cell create demo --cpus 3 --memory 16M >/dev/null || exit 1
 for ((round = 0; round < ${ROUNDS:-8}; round++)); do

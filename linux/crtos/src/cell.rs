@@ -19,6 +19,7 @@ use crate::{
     code::Code,
     cpulist::CpuList,
     device::{self, Device},
+    devices::{self, Manner},
     failure::{Asked, Failure, Result},
     kvm::Kvm,
     link::Joined,
@@ -45,6 +46,7 @@ use crate::{
 #[command(after_long_help = "\
 Examples:
   crtos cell create demo --cpus 2 --memory 16M --port 0xe9
+  crtos cell create motor --cpus 3 --device 03:00.0
   crtos cell start demo /usr/lib/crtos/inmates/latency.elf --command-line 'period=1000'
   crtos cell list
   crtos cell shared demo --length 64
@@ -157,6 +159,13 @@ struct Create {
     /// repeatable
     #[arg(long = "link", value_name = "NAME[:PEER]")]
     links: Vec<Joined>,
+    /// A PCI function that the cell has, such as 0000:03:00.0, eth1 or 8086:10d3; repeatable
+    ///
+    /// As by `crtos device add --cell`, which gives the cell further ones.
+    #[arg(long = "device", value_name = "DEVICE")]
+    devices: Vec<String>,
+    #[command(flatten)]
+    manner: Manner,
 }
 
 #[derive(clap::Args)]
@@ -291,6 +300,9 @@ impl Create {
         }
         requirements::cpus(&machine, &self.cpus, &device::cell_cpus(&info))?;
         requirements::memory(&machine, Size(private.0 + shared.0))?;
+        let giving = |device: &str| format!("give {device} to a cell");
+        let find = |name: &String| devices::choose(&machine, &giving(name), name);
+        let devices = self.devices.iter().map(find).collect::<Result<Vec<_>>>()?;
         let wanted = Wanted {
             name: &self.name,
             cpus: &self.cpus,
@@ -310,6 +322,10 @@ impl Create {
         for link in &self.links {
             interruption.check(&asked)?;
             facts.links |= link.join(&device, &asked, number)?;
+        }
+        for target in &devices {
+            interruption.check(&asked)?;
+            target.add(&giving(&target.to_string()), &device, number, self.manner)?;
         }
         interruption.check(&asked)?;
         state::remember(number, &Remembered { name: self.name, facts, loaded: None })?;
