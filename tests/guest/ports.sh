@@ -77,8 +77,9 @@ print("has them", flush=True)
 time.sleep(100)
 PY
 for how in file all one; do
+	rm -f said
 	crtos run -- python3 uses.py $how >said &
-	await 'grep -q has said'
+	await 'grep -qs has said'
 	crtos device remove 0x378-0x37b 2>why && fail "$how: taken from a program"
 	grep -q "open: .*python3.*, .*python3" why || fail "$how: $(cat why)"
 	pkill -KILL -x python3
