@@ -42,7 +42,10 @@ ip link set "$name" down
 # A disk that somebody has mounted, also where that is not seen here.
 modprobe nvme && await '[ -b /dev/nvme0n1 ]' || exit 1
 mkfs.ext4 -q /dev/nvme0n1 16M && mkdir disk && mount /dev/nvme0n1 disk || fail 'no disk'
-refused 'nvme0n1 is mounted at' crtos device add nvme0n1 --cell demo
+disk=$(basename "$(readlink -f /sys/class/nvme/nvme0/device)")
+for each in nvme0n1 "$disk"; do
+	refused 'nvme0n1 is mounted at' crtos device add "$each" --cell demo
+done
 umount disk
 unshare -m sh -c 'mount /dev/nvme0n1 disk && echo >mounted && exec sleep 1000' &
 elsewhere=$!

@@ -251,6 +251,21 @@ fn platform(machine: &Machine, text: &str) -> Option<Target> {
 /// Where Linux lists what it calls devices by names, and the word for such a thing.
 const CLASSES: [&str; 5] = ["net", "tty", "block", "uio", "input"];
 
+/// The controllers by which an NVMe subsystem is reached, that Linux lists in a folder; none of
+/// another folder. Disks of NVMe are below their subsystem, which is no PCI function.
+fn controllers(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let is_one = folder.parent().is_some_and(|parent| parent.ends_with("nvme-subsystem"));
+    let entries = is_one.then(|| std::fs::read_dir(folder).ok()).flatten();
+    entries.into_iter().flatten().flatten().filter_map(|entry| entry.path().canonicalize().ok())
+}
+
+/// Whether what Linux lists at `path` is of the device at `place`.
+fn is_of(path: &Path, place: &Path) -> bool {
+    let by_controller =
+        |folder: &Path| controllers(folder).any(|controller| controller.starts_with(place));
+    path.starts_with(place) || path.ancestors().any(by_controller)
+}
+
 /// Finds the device that the user means to give to a cell, or to take back.
 fn find(machine: &Machine, asked: &str, text: &str) -> Result<Target> {
     if let Some(taken) = driven::taken(text) {
@@ -270,7 +285,12 @@ fn find_function(machine: &Machine, asked: &str, text: &str) -> Result<Function>
     let by_name = CLASSES.iter().find_map(|class| {
         let place =
             machine.path(format!("/sys/class/{class}/{text}/device")).canonicalize().ok()?;
-        place.ancestors().find_map(|place| listed(place.file_name()?.to_str()?))
+        let function =
+            |place: &Path| place.ancestors().find_map(|at| listed(at.file_name()?.to_str()?));
+        function(&place).or_else(|| {
+            let mut functions = controllers(&place).filter_map(|controller| function(&controller));
+            functions.next().filter(|one| functions.all(|other| other == *one))
+        })
     });
     if let Some(function) = by_name {
         return Ok(function);
@@ -339,9 +359,7 @@ fn user(machine: &Machine, device: &Target) -> Option<(String, String)> {
         let names = entries.into_iter().flatten().flatten();
         let place = place.clone();
         names
-            .filter(move |entry| {
-                entry.path().canonicalize().is_ok_and(|path| path.starts_with(&place))
-            })
+            .filter(move |entry| entry.path().canonicalize().is_ok_and(|path| is_of(&path, &place)))
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect::<Vec<_>>()
     };
@@ -577,6 +595,31 @@ mod tests {
         assert_eq!([65535, 65534].map(told), ["pnp:00", "0x378-0x37f"]);
         let unknown = Target::numbered(&machine, 65534, |_| None);
         assert_eq!(unknown, Target::Platform("platform device 65534".into()));
+    }
+
+    #[test]
+    fn a_disk_of_nvme_is_of_its_controller() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| root.path().join(path);
+        let link = |from: &Path, to: &Path| std::os::unix::fs::symlink(from, to).expect("made");
+        let controller = at("sys/devices/pci0000:00/0000:00:04.0/nvme/nvme0");
+        let subsystem = at("sys/devices/virtual/nvme-subsystem/nvme-subsys0");
+        for folder in [&controller, &subsystem.join("nvme0n1/holders")] {
+            std::fs::create_dir_all(folder).expect("made");
+        }
+        for folder in ["sys/bus/pci/devices", "sys/class/block", "proc"] {
+            std::fs::create_dir_all(at(folder)).expect("made");
+        }
+        link(&at("sys/devices/pci0000:00/0000:00:04.0"), &at("sys/bus/pci/devices/0000:00:04.0"));
+        link(&controller, &subsystem.join("nvme0"));
+        link(&subsystem, &subsystem.join("nvme0n1/device"));
+        link(&subsystem.join("nvme0n1"), &at("sys/class/block/nvme0n1"));
+        std::fs::write(at("proc/mounts"), "/dev/nvme0n1 /data ext4 rw 0 0\n").expect("written");
+        let machine = Machine::below(root.path());
+        let disk = find(&machine, "test", "nvme0n1").expect("found");
+        assert_eq!(disk, Target::Function(Function::new(0x20)));
+        let (reason, _) = user(&machine, &disk).expect("it is used");
+        assert_eq!(reason, "nvme0n1 is mounted at /data");
     }
 
     #[test]
