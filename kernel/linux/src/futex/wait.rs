@@ -170,12 +170,17 @@ pub fn wake(address: Address, count: i32, bits: u32) -> SysResult {
 /// of those.
 pub(super) fn wake_found(found: Found, count: usize, bits: u32) -> SysResult {
     let woken = wake_key(found.key, count, bits)?;
+    wake_across(found, count, bits, woken);
+    Ok(woken)
+}
+
+/// Wakes who waits in Linux, as far as `woken` of the realm are less than `count`.
+fn wake_across(found: Found, count: usize, bits: u32, woken: u64) {
     if let Some(mirror) = found.mirror
         && let Some(left) = count.checked_sub(woken as usize).filter(|&left| left > 0)
     {
         across::wake(found.key, mirror, left, bits);
     }
-    Ok(woken)
 }
 
 /// FUTEX_WAKE of a private futex on the fast path: wakes one thread, or finds none. `None` if there
@@ -209,26 +214,49 @@ pub fn wake_shared(word: UserAddr, count: usize) {
 }
 
 pub(super) fn wake_key(key: Key, count: usize, bits: u32) -> SysResult {
-    let (me, _) = caller()?;
-    // No more than can be there: who comes later may be left.
-    let mut left = count.min(WAITERS);
-    let mut woken = 0;
-    let steps = if task::online().count() > 1 { 1 } else { STEPS };
-    loop {
-        // While the table is locked, a thread that was woken cannot find out and end.
-        let result = {
-            let mut state = STATE.lock();
-            let State { table, several, .. } = &mut *state;
-            table.wake(me, key, bits, &mut left, steps, |waiter| {
-                woken += 1;
-                several.woken(waiter).into_iter().for_each(task::hand_over);
-            })
-        };
-        match result {
-            Ok(true) => {}
-            Ok(false) => return Ok(woken),
-            Err(_) => return Err(Errno::EINVAL),
+    Waking::new(key, count, bits)?.finish()
+}
+
+/// The wake-ups of a call, in the realm.
+struct Waking {
+    /// The caller.
+    me: u16,
+    key: Key,
+    bits: u32,
+    /// How many are still to be woken.
+    left: usize,
+    woken: u64,
+    /// Whether there may be more of them.
+    goes_on: bool,
+}
+
+impl Waking {
+    fn new(key: Key, count: usize, bits: u32) -> Result<Self, Errno> {
+        let (me, _) = caller()?;
+        // No more than can be there: who comes later may be left.
+        let left = count.min(WAITERS);
+        Ok(Self { me, key, bits, left, woken: 0, goes_on: true })
+    }
+
+    /// Wakes a few. While the table is locked, a thread that was woken cannot find out and end.
+    fn step(&mut self, state: &mut State) -> Result<(), Errno> {
+        let steps = if task::online().count() > 1 { 1 } else { STEPS };
+        let State { table, several, .. } = state;
+        let woken = &mut self.woken;
+        let result = table.wake(self.me, self.key, self.bits, &mut self.left, steps, |waiter| {
+            *woken += 1;
+            several.woken(waiter).into_iter().for_each(task::hand_over);
+        });
+        self.goes_on = result.map_err(|_| Errno::EINVAL)?;
+        Ok(())
+    }
+
+    /// Wakes all that are left; says how many were woken.
+    fn finish(mut self) -> SysResult {
+        while self.goes_on {
+            self.step(&mut STATE.lock())?;
         }
+        Ok(self.woken)
     }
 }
 
@@ -236,23 +264,33 @@ pub(super) fn wake_key(key: Key, count: usize, bits: u32) -> SysResult {
 /// was as described.
 pub fn wake_op(first: Address, second: Address, counts: [i32; 2], operation: u32) -> SysResult {
     let found = [find(first, Access::Read)?, find(second, Access::Write)?];
-    let before = loop {
+    let counts = counts.map(|count| count.max(1) as usize);
+    let any = linux::FUTEX_BITSET_MATCH_ANY;
+    let mut also = Waking::new(found[1].key, counts[1], any)?;
+    let compared = loop {
         let stop = {
-            let _state = STATE.lock();
+            let mut state = STATE.lock();
             match change(second.word, operation) {
-                Ok(before) => break before,
+                Ok(before) => {
+                    let compared = compares(before, operation)?;
+                    // Who waits there in Linux as well may learn that the word has changed, and
+                    // wait no more, as soon as the table is not locked.
+                    if compared {
+                        also.step(&mut state)?;
+                    }
+                    break compared;
+                }
                 Err(stop) => stop,
             }
         };
         stop.overcome()?;
     };
-    let also = compares(before, operation)?;
-    let any = linux::FUTEX_BITSET_MATCH_ANY;
-    let mut woken = wake_found(found[0], counts[0].max(1) as usize, any)?;
-    if also {
-        woken += wake_found(found[1], counts[1].max(1) as usize, any)?;
+    let mut woken = 0;
+    if compared {
+        woken = also.finish()?;
+        wake_across(found[1], counts[1], any, woken);
     }
-    Ok(woken)
+    Ok(woken + wake_found(found[0], counts[0], any)?)
 }
 
 /// A field of 12 bits, with its sign.
