@@ -479,3 +479,29 @@ CASE(a_child_writes_to_a_memfd)
 	CHECK(map(fd, PAGE, PROT_READ | PROT_WRITE, 0) == MAP_FAILED && errno == EPERM);
 	close(fd);
 }
+
+CASE(parts_of_a_file_that_follow_each_other_are_mapped_by_themselves)
+{
+	int files[] = { make(), make_shared_memory(), memfd_create("parts", 0) };
+
+	shm_unlink(name);
+	for (int i = 0; i < 3; i++) {
+		int fd = files[i];
+		char *whole, *part[4];
+
+		CHECK(ftruncate(fd, 4 * PAGE) == 0);
+		for (int k = 0; k < 4; k++) {
+			part[k] = map(fd, PAGE, PROT_READ | (k == 2 ? 0 : PROT_WRITE), k * PAGE);
+			CHECK(part[k] != MAP_FAILED && touch(part[k], k != 2) == 0);
+		}
+		whole = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, 0);
+		CHECK(whole[0] == 1 && whole[PAGE] == 1 && whole[3 * PAGE] == 1);
+		whole[2 * PAGE] = 'w';
+		CHECK(part[2][0] == 'w' && munmap(part[1], PAGE) == 0);
+		whole[2 * PAGE] = 'x';
+		CHECK(part[2][0] == 'x' && part[3][0] == 1 && touch(part[2], 1) == SIGSEGV);
+		CHECK(munmap(whole, 4 * PAGE) == 0 && part[3][0] == 1 && close(fd) == 0);
+		for (int k = 0; k < 4; k++)
+			munmap(part[k], PAGE);
+	}
+}

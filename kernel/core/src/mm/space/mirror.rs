@@ -86,20 +86,21 @@ const STEP: u64 = 8;
 
 impl AddressSpace {
     /// Addresses for a mirror of `length` bytes. To be followed by `set_mirror` and `use_mirror`,
-    /// or by `forget_mirror`.
+    /// or by `forget_mirror`. No two mirrors touch: Linux would make one mapping of those that show
+    /// parts of a file which follow each other.
     pub fn reserve_mirror(&self, length: u64) -> Result<UserAddr, MapError> {
         let mut mirrors = self.mirrors.lock();
         let mut address = UserAddr::new(MIRRORS_START);
         // They are sorted.
         let mut index = 0;
         for mirror in mirrors.iter() {
-            if mirror.address - address >= length {
+            if mirror.address.get() >= address.get().saturating_add(length) + FRAME_SIZE {
                 break;
             }
-            address = mirror.address + mirror.length;
+            address = mirror.address + mirror.length + FRAME_SIZE;
             index += 1;
         }
-        if UserAddr::new(MIRRORS_END) - address < length {
+        if MIRRORS_END.saturating_sub(address.get()) < length {
             return Err(MapError::NoMemory);
         }
         mirrors.try_reserve(1).map_err(|_| MapError::NoMemory)?;
