@@ -352,13 +352,13 @@ static int find_mapped(u64 address, struct mapped *mapped)
 }
 
 /*
- * Keeps the file of a descriptor for a mirror. What the mirror shows may be written if
+ * Keeps a file of the process for a mirror. What the mirror shows may be written if
  * Linux permits that for its mapping there; it stays so, because a file is not sealed
  * while somebody may write to its pages.
  */
 static s64 keep_file(struct crtos_process *process, const struct crtos_request *request)
 {
-	struct file *file = program_file(request->args[0]);
+	struct file *file = source_file(process, request->args[0]);
 	struct address_space *changing = NULL;
 	u64 mirror = request->args[1];
 	struct mapped mapped;

@@ -505,3 +505,36 @@ CASE(parts_of_a_file_that_follow_each_other_are_mapped_by_themselves)
 			munmap(part[k], PAGE);
 	}
 }
+
+/* As a program has more of a file that others make longer. */
+CASE(a_mapping_of_a_file_in_memory_becomes_longer)
+{
+	int files[] = { make_shared_memory(), memfd_create("longer", 0) };
+
+	shm_unlink(name);
+	for (int i = 0; i < 2; i++) {
+		int fd = files[i];
+		char *a, *b, *room;
+
+		CHECK(ftruncate(fd, 2 * PAGE) == 0);
+		a = map(fd, PAGE, PROT_READ | PROT_WRITE, PAGE);
+		a[0] = 'a';
+		a = mremap(a, PAGE, 3 * PAGE, MREMAP_MAYMOVE);
+		CHECK(a != MAP_FAILED && a[0] == 'a' && touch(a + PAGE, 1) == SIGBUS);
+		CHECK(ftruncate(fd, 8 * PAGE) == 0 && touch(a + 2 * PAGE, 1) == 0);
+		CHECK(close(fd) == 0);
+		room = mmap(NULL, 8 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(mremap(a, 3 * PAGE, 7 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room) == room);
+		CHECK(room[0] == 'a' && room[2 * PAGE] == 1 && touch(room + 6 * PAGE, 1) == 0);
+		/* A second mapping, longer than the first one. */
+		b = mremap(room, 0, 9 * PAGE, MREMAP_MAYMOVE);
+		CHECK(b != MAP_FAILED && b[6 * PAGE] == 1 && touch(b + 7 * PAGE, 1) == SIGBUS);
+		CHECK(munmap(room, 7 * PAGE) == 0 && b[2 * PAGE] == 1);
+		b[3 * PAGE] = 'b';
+		if (!fork()) {
+			b = mremap(b, 9 * PAGE, 30 * PAGE, MREMAP_MAYMOVE);
+			_exit(b == MAP_FAILED || b[3 * PAGE] != 'b' || touch(b + PAGE, 1));
+		}
+		CHECK(status_of(-1) == 0 && b[PAGE] == 1 && munmap(b, 9 * PAGE) == 0);
+	}
+}

@@ -163,7 +163,7 @@ CASE(a_mapping_grows_and_shrinks)
 
 CASE(what_has_several_rights_can_become_shorter)
 {
-	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE), *b;
 
 	a[0] = a[PAGE] = 'm';
 	CHECK(mprotect(a, PAGE, PROT_READ) == 0);
@@ -171,7 +171,10 @@ CASE(what_has_several_rights_can_become_shorter)
 	CHECK(mremap(a, 4 * PAGE, 2 * PAGE, MREMAP_MAYMOVE) == a && a[0] == 'm' && a[PAGE] == 'm');
 	CHECK(touch(a + PAGE, 1) == 0 && touch(a + 2 * PAGE, 0) == SIGSEGV);
 	FAILS(EFAULT, mremap(a, 2 * PAGE, 3 * PAGE, MREMAP_MAYMOVE));
-	munmap(a, 2 * PAGE);
+	b = map(8 * PAGE, PROT_READ) + 4 * PAGE;
+	CHECK(mremap(a, 2 * PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, b) == b && b[0] == 'm');
+	CHECK(touch(a, 0) == SIGSEGV && touch(a + PAGE, 0) == SIGSEGV);
+	munmap(b - 4 * PAGE, 8 * PAGE);
 }
 
 /* Maps memory below 2 GiB. */

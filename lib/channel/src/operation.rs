@@ -152,12 +152,12 @@ pub enum Operation<'a> {
         /// The file's.
         identity: Identity,
     },
-    /// Keep the file of a descriptor open as that of a mirror, for the process and those that it
+    /// Keep a file of the process open as that of a mirror, for the process and those that it
     /// forks. Carried out by the module. Result: 1 if Linux permits to write to the file's pages
     /// where the mirror is, else 0; -ESTALE if it is another file.
     Keep {
-        /// The descriptor.
-        fd: i32,
+        /// The file.
+        from: Source,
         /// Where the mirror begins.
         mirror: UserAddr,
         /// The file's.
@@ -657,8 +657,8 @@ impl<'a> Operation<'a> {
                 let from = from.to_word() | length << raw::READ_LENGTH_SHIFT;
                 (raw::OP_READ, [from, offset, pages, system, device, number])
             }
-            Self::Keep { fd, mirror, identity: [system, device, number] } => {
-                (raw::OP_KEEP, pad([fd as u32 as u64, mirror.get(), system, device, number]))
+            Self::Keep { from, mirror, identity: [system, device, number] } => {
+                (raw::OP_KEEP, pad([from.to_word(), mirror.get(), system, device, number]))
             }
             Self::IsCapable { capability } => (raw::OP_IS_CAPABLE, pad([capability.into()])),
             Self::Limits { tid } => (raw::OP_LIMITS, pad([tid.map_or(0, Tid::get).into()])),
@@ -751,8 +751,8 @@ impl<'a> Operation<'a> {
                 Self::Read { from, offset, length, pages, identity }
             }
             raw::OP_KEEP => {
-                let (fd, mirror) = (half(first)? as i32, UserAddr::new(second));
-                Self::Keep { fd, mirror, identity: [third, fourth, fifth] }
+                let (from, mirror) = (Source::from_word(first), UserAddr::new(second));
+                Self::Keep { from, mirror, identity: [third, fourth, fifth] }
             }
             raw::OP_IS_CAPABLE => Self::IsCapable { capability: half(first)? },
             raw::OP_LIMITS => Self::Limits { tid: thread(first)? },

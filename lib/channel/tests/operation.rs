@@ -104,8 +104,8 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
                 identity
             }
         ),
-        (any::<i32>(), address(), any::<[u64; 3]>()).prop_map(|(fd, mirror, identity)| Keep {
-            fd,
+        (source(), address(), any::<[u64; 3]>()).prop_map(|(from, mirror, identity)| Keep {
+            from,
             mirror,
             identity
         }),

@@ -177,7 +177,8 @@ impl<'a> Contents<'a> {
         let fd = self.source.fd;
         let args = [at.get(), length, rights, flags.into(), fd, part.start];
         let mapped = remote::linux(linux::__NR_mmap, &args);
-        if let Err(error) = mapped.and_then(|_| keep(fd, at, kept)) {
+        let from = operation::Source::Descriptor(fd as i32);
+        if let Err(error) = mapped.and_then(|_| keep(from, at, kept)) {
             unmap_mirror(self.space, at, length);
             return Err(error);
         }
@@ -204,10 +205,10 @@ pub fn is_large(part: &Range<u64>) -> bool {
     part.end.saturating_sub(part.start) > LARGE
 }
 
-/// Has Linux's kernel keep the file of descriptor `fd`, if that is the one of that identity, for
-/// the mirror at `mirror`. Tells whether it permits to write to the file there.
-pub fn keep(fd: u64, mirror: UserAddr, identity: Identity) -> Result<bool, Errno> {
-    let operation = Operation::Keep { fd: fd as i32, mirror, identity };
+/// Has Linux's kernel keep the file `from`, if that is the one of that identity, for the mirror at
+/// `mirror`. Tells whether it permits to write to the file there.
+pub fn keep(from: operation::Source, mirror: UserAddr, identity: Identity) -> Result<bool, Errno> {
+    let operation = Operation::Keep { from, mirror, identity };
     Ok(linux_result(remote::request(operation)?)? == 1)
 }
 

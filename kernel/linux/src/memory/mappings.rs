@@ -18,7 +18,10 @@ use alloc::sync::Arc;
 use core::ops::Range;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::{Operation, operation::Identity};
+use crtos_channel::{
+    Operation,
+    operation::{self, Identity},
+};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
@@ -153,7 +156,8 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         // Devices have memory of their own, which is not the realm's.
         let kept = source.vouched.ok_or(Errno::ENODEV)?;
         // Others map that very file: Linux's kernel keeps it, and has the last word on writing.
-        may_write &= contents::keep(fd, mirror, kept)?;
+        let from = operation::Source::Descriptor(fd as i32);
+        may_write &= contents::keep(from, mirror, kept)?;
         if map.protection.contains(Protection::WRITE) && !may_write {
             return Err(Errno::EACCES);
         }
@@ -200,6 +204,40 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         contents::unmap_mirror(space, mirror, length);
     }
     mapped
+}
+
+/// Has the shadow show `length` bytes of a file in Linux's memory, from what is mapped at `start`
+/// on, so that they can be mapped there. `None`: it does, or what is there is something else. What
+/// is returned is to be used (`use_mirror`) or unmapped. May sleep, and asks Linux.
+pub fn show(space: &AddressSpace, start: UserAddr, length: u64) -> Result<Option<UserAddr>, Errno> {
+    let Some(region) = space.region(start) else { return Ok(None) };
+    let backing = region.object_at(start).filter(|(object, _)| object.is_linuxs());
+    let Some((object, offset)) = backing.filter(|(object, _)| !object.is_link()) else {
+        return Ok(None);
+    };
+    let Some((target, at, shown)) = space.target_at(object, offset) else { return Ok(None) };
+    if shown >= length {
+        return Ok(None);
+    }
+    // Linux would count another attachment of the segment.
+    if target.attachment {
+        return Err(Errno::ENOMEM);
+    }
+    let mirror = space.reserve_mirror(length)?;
+    // A length of 0 asks for a second mapping.
+    let flags = linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED;
+    let args = [at.get(), 0, length, flags.into(), mirror.get()];
+    if let Err(error) = remote::linux(linux::__NR_mremap, &args) {
+        space.forget_mirror(mirror);
+        return Err(error);
+    }
+    let from = operation::Source::Mirror(at - (offset - target.offset));
+    if let Err(error) = contents::keep(from, mirror, target.kept) {
+        contents::unmap_mirror(space, mirror, length);
+        return Err(error);
+    }
+    space.set_mirror(mirror, Target::of_linux(target.object, offset, target.kept));
+    Ok(Some(mirror))
 }
 
 /// The objects of files that programs of the realm have mapped, by device and number.

@@ -307,9 +307,20 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     let (old, new) =
         (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
     // An old length of 0 asks for a second mapping of shared memory.
-    if old == 0 {
-        let fixed = fixed.then_some(to);
-        return Ok(space()?.map_again(address, new, may_move, fixed)?.get());
+    let space = space()?;
+    let fixed = fixed.then_some(to);
+    let concerned = mappings::concern(&space, address, old)
+        || fixed.is_some_and(|to| mappings::concern(&space, to, new));
+    let mirror = if new > old { mappings::show(&space, address, new)? } else { None };
+    let moved = match old {
+        0 => space.map_again(address, new, may_move, fixed),
+        _ => space.remap(address, old, new, may_move, fixed),
+    };
+    if let Some(mirror) = mirror {
+        space.use_mirror(mirror);
+    }
+    if concerned || mirror.is_some() {
+        mappings::tidy(&space);
     }
     Ok(space()?.remap(address, old, new, may_move, fixed.then_some(to))?.get())
 }

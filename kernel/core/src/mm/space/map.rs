@@ -381,7 +381,8 @@ impl AddressSpace {
     }
 
     /// Moves or resizes a mapping (mremap). `fixed` replaces what is there. A mapping of a file
-    /// does not become longer: what follows in the file was not read.
+    /// does not become longer: what follows in the file was not read. Where the pages are Linux's,
+    /// a mirror has to show them.
     pub fn remap(
         &self,
         start: UserAddr,
@@ -405,11 +406,11 @@ impl AddressSpace {
             }
             return Ok(start);
         }
-        if region.end < old.end {
+        if region.end < old.end && new_length >= old_length {
             return Err(MapError::Fault);
         }
         let is_limited =
-            |backing: &Backing| backing.object.limit() != u64::MAX || backing.object.is_linuxs();
+            |backing: &Backing| backing.object.limit() != u64::MAX || backing.object.is_link();
         if let Some(backing) = region.attributes.backing.as_ref().filter(|it| is_limited(it))
             && new_length > old_length
         {
@@ -447,6 +448,10 @@ impl AddressSpace {
         let attributes = region.attributes.from(old.end - region.start);
         if changes.apply(|regions| regions.insert(old.end, more, attributes.clone())).is_ok() {
             drop(changes);
+        let region = changes.regions.find(old.start).ok_or(MapError::Fault)?;
+        if region.end < kept.end {
+            return Err(MapError::Fault);
+        }
             if region.attributes.locked
                 && let Err(error) = self.lock_present(old.end, more)
             {

@@ -94,7 +94,9 @@ impl AddressSpace {
         // They are sorted.
         let mut index = 0;
         for mirror in mirrors.iter() {
-            if mirror.address.get() >= address.get().saturating_add(length) + FRAME_SIZE {
+            if mirror.address.get()
+                >= address.get().saturating_add(length).saturating_add(FRAME_SIZE)
+            {
                 break;
             }
             address = mirror.address + mirror.length + FRAME_SIZE;
@@ -141,6 +143,20 @@ impl AddressSpace {
     pub fn in_mirror(&self, object: &Object, offset: u64) -> Option<(UserAddr, u64)> {
         let (mirror, _, part) = self.mirror_of(object, offset)?;
         Some((mirror + (offset - part.start), part.end - offset))
+    }
+
+    /// What shows `offset` of `object` for the longest part: that, where the shadow has it, and how
+    /// many bytes from there.
+    pub fn target_at(&self, object: &Object, offset: u64) -> Option<(Target, UserAddr, u64)> {
+        let mirrors = self.mirrors.lock();
+        let shown = mirrors.iter().filter_map(|mirror| {
+            let part = mirror.shown(object, offset)?;
+            let at = mirror.address + (offset - part.start);
+            Some((mirror.target.as_ref()?, at, part.end - offset))
+        });
+        shown
+            .max_by_key(|(.., length)| *length)
+            .map(|(target, at, length)| (target.clone(), at, length))
     }
 
     /// Whether pages of files are read when they are touched.
