@@ -538,3 +538,32 @@ CASE(a_mapping_of_a_file_in_memory_becomes_longer)
 		CHECK(status_of(-1) == 0 && b[PAGE] == 1 && munmap(b, 9 * PAGE) == 0);
 	}
 }
+
+CASE(memory_that_is_mapped_locked_is_locked)
+{
+	int fd = make_shared_memory();
+	char *a = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_LOCKED, fd, 0);
+
+	shm_unlink(name);
+	/* The file has three pages. */
+	CHECK(a != MAP_FAILED && touch(a + 3 * PAGE, 0) == SIGBUS);
+	FAILS(EBUSY, msync(a, PAGE, MS_INVALIDATE));
+	FAILS(EINVAL, madvise(a, PAGE, MADV_DONTNEED));
+	FAILS(EINVAL, madvise(a, PAGE, MADV_REMOVE));
+	FAILS(EINVAL, madvise(a, PAGE, MADV_COLD));
+	FAILS(EINVAL, madvise(a, PAGE, MADV_PAGEOUT));
+	CHECK(munlock(a, 4 * PAGE) == 0 && madvise(a, PAGE, MADV_PAGEOUT) == 0);
+	CHECK(munmap(a, 4 * PAGE) == 0 && close(fd) == 0);
+}
+
+CASE(a_private_mapping_makes_no_hole)
+{
+	int fd = make_shared_memory();
+	char *a = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+
+	shm_unlink(name);
+	FAILS(EACCES, madvise(a, PAGE, MADV_REMOVE));
+	CHECK(munmap(a, PAGE) == 0 && close(fd) == 0);
+}
+
+/* While another part of it stays mapped. */

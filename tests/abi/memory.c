@@ -279,6 +279,22 @@ CASE(bad_advice_is_refused)
 	munmap(a, 3 * PAGE);
 }
 
+CASE(memory_is_not_populated_against_its_rights)
+{
+	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+
+	CHECK(mprotect(a + PAGE, PAGE, PROT_READ) == 0);
+	CHECK(mprotect(a + 3 * PAGE, PAGE, PROT_NONE) == 0);
+	CHECK(madvise(a, PAGE, MADV_POPULATE_WRITE) == 0);
+	CHECK(madvise(a, 3 * PAGE, MADV_POPULATE_READ) == 0);
+	FAILS(EINVAL, madvise(a, 3 * PAGE, MADV_POPULATE_WRITE));
+	FAILS(EINVAL, madvise(a, 4 * PAGE, MADV_POPULATE_READ));
+	FAILS(EINVAL, madvise(a + 3 * PAGE, PAGE, MADV_POPULATE_READ));
+	CHECK(munmap(a + PAGE, PAGE) == 0);
+	FAILS(ENOMEM, madvise(a, 3 * PAGE, MADV_POPULATE_WRITE));
+	munmap(a, 4 * PAGE);
+}
+
 CASE(mapped_memory_can_be_locked_and_synced)
 {
 	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);

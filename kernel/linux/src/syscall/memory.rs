@@ -131,8 +131,9 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         Placement::Anywhere { hint: address.page_down() }
     };
     let space = space()?;
-    let populate = has(linux::MAP_POPULATE | linux::MAP_LOCKED);
-    let map = Map { populate, ..Map::private(placement, length, protection(bits)) };
+    let locked = has(linux::MAP_LOCKED);
+    let populate = locked || has(linux::MAP_POPULATE);
+    let map = Map { populate, locked, ..Map::private(placement, length, protection(bits)) };
     let concerned = has(linux::MAP_FIXED) && mappings::concern(&space, address, length);
     let start = if let What::Device(file) = what {
         let backing = registers(&file, &map, kind, offset)?;
@@ -306,12 +307,12 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     }
     let (old, new) =
         (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
-    // An old length of 0 asks for a second mapping of shared memory.
     let space = space()?;
     let fixed = fixed.then_some(to);
     let concerned = mappings::concern(&space, address, old)
         || fixed.is_some_and(|to| mappings::concern(&space, to, new));
     let mirror = if new > old { mappings::show(&space, address, new)? } else { None };
+    // An old length of 0 asks for a second mapping of shared memory.
     let moved = match old {
         0 => space.map_again(address, new, may_move, fixed),
         _ => space.remap(address, old, new, may_move, fixed),
@@ -322,7 +323,7 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     if concerned || mirror.is_some() {
         mappings::tidy(&space);
     }
-    Ok(space()?.remap(address, old, new, may_move, fixed.then_some(to))?.get())
+    Ok(moved?.get())
 }
 
 /// msync(address, length, flags).
@@ -403,10 +404,15 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
             Ok(0)
         }
         linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE => {
-            if length > 0 {
-                space.populate(start, length)?;
+            let rights = match advice as u32 {
+                linux::MADV_POPULATE_READ => Protection::READ,
+                _ => Protection::WRITE,
+            };
+            let end = space.next_without(start, length, rights);
+            if end > start {
+                space.populate(start, end - start)?;
             }
-            Ok(0)
+            if end < start + length { Err(Errno::EINVAL) } else { Ok(0) }
         }
         // There are none by these numbers.
         5..linux::MADV_FREE => Err(Errno::EINVAL),
@@ -426,6 +432,9 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
                 })?;
             }
             Ok(0)
+        }
+        linux::MADV_COLD | linux::MADV_PAGEOUT if space.is_locked(start, length) => {
+            Err(Errno::EINVAL)
         }
         0..=LAST_ADVICE => Ok(0),
         _ => Err(Errno::EINVAL),

@@ -29,7 +29,8 @@ const RIGHTS_STEP: usize = 4;
 impl AddressSpace {
     /// Maps; returns the address.
     pub fn map(&self, request: Map) -> Result<UserAddr, MapError> {
-        let Map { placement, length, protection, kind, backing, populate, is_own } = request;
+        let Map { placement, length, protection, kind, backing, populate, locked, is_own } =
+            request;
         let align = if kind == Kind::Large { BLOCK_SIZE } else { FRAME_SIZE };
         let length = match length {
             0 => return Err(MapError::Invalid),
@@ -79,18 +80,19 @@ impl AddressSpace {
                 start
             }
         };
-        let (locked, populate_files) = {
+        let (populate_all, populate_files) = {
             let layout = self.layout.lock();
             (layout.populate, layout.populate_files)
         };
         let populate = populate || attributes.backing.is_some() && populate_files;
-        let attributes = Attributes { locked, ..attributes };
+        let attributes = Attributes { locked: locked || populate_all, ..attributes };
         changes.apply(|regions| regions.insert(start, length, attributes.clone()))?;
         drop(changes);
-        if (populate || locked) && !protection.is_empty() {
+        if (populate || populate_all) && !protection.is_empty() {
             let result = self.lock_present(start, length);
-            // MAP_POPULATE is a wish; memory that must be present and is not was not mapped.
-            if locked && result.is_err() {
+            // MAP_POPULATE is a wish, and so is MAP_LOCKED; memory that must be present and is not
+            // was not mapped.
+            if populate_all && result.is_err() {
                 self.unmap(start, length)?;
                 return result.map(|()| start);
             }
@@ -323,6 +325,13 @@ impl AddressSpace {
         self.next_locked(&(start..end)) < end
     }
 
+    /// Where in a range memory begins that does not have these rights; its end if all has.
+    pub fn next_without(&self, start: UserAddr, length: u64, rights: Protection) -> UserAddr {
+        let range = start..start + length;
+        let first = self.first_region(&range, |region| !region.protection().contains(rights));
+        first.map_or(range.end, |region| region.start.max(range.start))
+    }
+
     /// Where in a range memory begins that is locked; its end if none is.
     fn next_locked(&self, range: &Range<UserAddr>) -> UserAddr {
         let first = self.first_region(range, |region| region.attributes.locked);
@@ -373,6 +382,7 @@ impl AddressSpace {
                     }
                     object.zero(offset, offset + (end - at))?;
                 }
+                Some((object, _)) if object.limit() != u64::MAX => return Err(MapError::Access),
                 _ => return Err(MapError::Invalid),
             }
             at = end;
@@ -438,6 +448,10 @@ impl AddressSpace {
             changes.unmap(old.start + new_length..old.end)?;
         }
         let kept = old.start..old.end.min(old.start + new_length);
+        let region = changes.regions.find(old.start).ok_or(MapError::Fault)?;
+        if region.end < kept.end {
+            return Err(MapError::Fault);
+        }
         if let Some(target) = fixed {
             let new = target..target + new_length;
             changes.begin([kept.clone(), new.clone()]);
@@ -448,10 +462,6 @@ impl AddressSpace {
         let attributes = region.attributes.from(old.end - region.start);
         if changes.apply(|regions| regions.insert(old.end, more, attributes.clone())).is_ok() {
             drop(changes);
-        let region = changes.regions.find(old.start).ok_or(MapError::Fault)?;
-        if region.end < kept.end {
-            return Err(MapError::Fault);
-        }
             if region.attributes.locked
                 && let Err(error) = self.lock_present(old.end, more)
             {

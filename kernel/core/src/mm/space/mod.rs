@@ -83,6 +83,8 @@ pub struct Map {
     /// Fill it now (MAP_POPULATE, MAP_LOCKED); the whole space has its own switch,
     /// [`AddressSpace::set_populate`].
     pub populate: bool,
+    /// It is locked (MAP_LOCKED), whether it can be filled now or not.
+    pub locked: bool,
     /// It is the kernel's own, for the time of a call: no limit counts.
     pub is_own: bool,
 }
@@ -97,6 +99,7 @@ impl Map {
             kind: Kind::Anonymous,
             backing: None,
             populate: false,
+            locked: false,
             is_own: false,
         }
     }
