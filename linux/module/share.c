@@ -11,12 +11,15 @@
  *
  * A mirror's watch, a notifier on its addresses, is what tells of such losses. A page is
  * noted at its place before the watch is asked whether something was lost meanwhile, and the
- * watch looks at all that is noted: so one of the two sees the other.
+ * watch looks at all that is noted: so one of the two sees the other. The kernel keeps a page
+ * for as long as anything of its file is mapped. So when the last watch of a page ends, which
+ * would tell of its loss, the page is asked back as if it were lost.
  */
 #include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/io.h>
 #include <linux/kref.h>
+#include <linux/list.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
@@ -31,6 +34,9 @@
 /* How often a call is made again that waits for CPUs of the realm, 50 us or more apart. */
 #define TRIES		200
 
+/* How many watches and gaps are looked at one after the other; all that is behind is asked back. */
+#define MOST_STEPS	64
+
 /* A page at a place of the share window. */
 struct crtos_place {
 	struct page *page;		/* pinned; NULL: none */
@@ -43,6 +49,7 @@ struct crtos_place {
 struct crtos_watch {
 	struct mmu_interval_notifier notifier;
 	struct kref ref;
+	struct list_head link;		/* of realm->watches; empty when it tells nothing more */
 	struct crtos_realm *realm;
 	struct address_space *mapping;	/* compared, never used */
 	u64 start;
@@ -96,9 +103,45 @@ static void recall(struct crtos_realm *realm, const struct address_space *mappin
 		ask_recall(realm);
 }
 
+/* Asks back what no other watch would tell of, of these pages. Under places_lock. */
+static void ask_back(const struct crtos_watch *watch, pgoff_t first, pgoff_t last)
+{
+	const struct crtos_watch *other;
+	unsigned int steps = 0;
+
+	while (first <= last) {
+		pgoff_t end = first, next = last + 1;
+
+		list_for_each_entry(other, &watch->realm->watches, link) {
+			if (other == watch || other->mapping != watch->mapping)
+				continue;
+			if (other->first > first)
+				next = min(next, other->first);
+			else
+				end = max_t(pgoff_t, end,
+					    other->first + (other->length >> PAGE_SHIFT));
+		}
+		if (end == first || steps == MOST_STEPS) {
+			end = steps == MOST_STEPS ? last + 1 : next;
+			recall(watch->realm, watch->mapping, first, end - 1);
+		}
+		steps++;
+		first = end;
+	}
+}
+
+/* A watch tells nothing from now on. Under places_lock. */
+static void leave(struct crtos_watch *watch)
+{
+	if (list_empty(&watch->link))
+		return;
+	list_del_init(&watch->link);
+	ask_back(watch, watch->first, watch->first + (watch->length >> PAGE_SHIFT) - 1);
+}
+
 /*
- * What the shadow itself unmaps stays in the file, and so does what changes its rights. This
- * never waits.
+ * What changes its rights stays in the file, and so does what the shadow itself unmaps, of
+ * which nobody may tell any more. This never waits.
  */
 static bool invalidate(struct mmu_interval_notifier *notifier,
 		       const struct mmu_notifier_range *range, unsigned long sequence)
@@ -106,12 +149,17 @@ static bool invalidate(struct mmu_interval_notifier *notifier,
 	struct crtos_watch *watch = container_of(notifier, struct crtos_watch, notifier);
 	u64 start = max_t(u64, range->start, watch->start) - watch->start;
 	u64 end = min_t(u64, range->end, watch->start + watch->length) - watch->start;
+	pgoff_t first = watch->first + (start >> PAGE_SHIFT);
+	pgoff_t last = watch->first + ((end - 1) >> PAGE_SHIFT);
 
 	spin_lock(&watch->realm->places_lock);
 	mmu_interval_set_seq(notifier, sequence);
-	if (range->event == MMU_NOTIFY_CLEAR && start < end)
-		recall(watch->realm, watch->mapping, watch->first + (start >> PAGE_SHIFT),
-		       watch->first + ((end - 1) >> PAGE_SHIFT));
+	if (range->event == MMU_NOTIFY_RELEASE)
+		leave(watch);
+	else if (range->event == MMU_NOTIFY_CLEAR && start < end)
+		recall(watch->realm, watch->mapping, first, last);
+	else if (range->event == MMU_NOTIFY_UNMAP && start < end)
+		ask_back(watch, first, last);
 	spin_unlock(&watch->realm->places_lock);
 	return true;
 }
@@ -130,6 +178,7 @@ static struct crtos_watch *make_watch(struct crtos_realm *realm, struct address_
 	if (!watch)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&watch->ref);
+	INIT_LIST_HEAD(&watch->link);
 	watch->realm = realm;
 	watch->mapping = mapping;
 	watch->start = start;
@@ -141,6 +190,9 @@ static struct crtos_watch *make_watch(struct crtos_realm *realm, struct address_
 		kfree(watch);
 		return ERR_PTR(error);
 	}
+	spin_lock(&realm->places_lock);
+	list_add(&watch->link, &realm->watches);
+	spin_unlock(&realm->places_lock);
 	return watch;
 }
 
@@ -183,10 +235,20 @@ void crtos_watch_get(struct crtos_watch *watch)
 	kref_get(&watch->ref);
 }
 
+static void settle(struct crtos_realm *realm);
+
 static void end_watch(struct kref *ref)
 {
 	struct crtos_watch *watch = container_of(ref, struct crtos_watch, ref);
+	struct crtos_realm *realm = watch->realm;
 
+	/* What the kernel has given up need not be asked back. */
+	mutex_lock(&realm->places_mutex);
+	settle(realm);
+	mutex_unlock(&realm->places_mutex);
+	spin_lock(&realm->places_lock);
+	leave(watch);
+	spin_unlock(&realm->places_lock);
 	mmu_interval_notifier_remove(&watch->notifier);
 	kfree(watch);
 }
@@ -489,6 +551,7 @@ int crtos_places_init(struct crtos_realm *realm)
 	}
 	mutex_init(&realm->places_mutex);
 	spin_lock_init(&realm->places_lock);
+	INIT_LIST_HEAD(&realm->watches);
 	INIT_DELAYED_WORK(&realm->settle, settle_work);
 	INIT_WORK(&realm->recall, recall_work);
 	return 0;

@@ -567,3 +567,36 @@ CASE(a_private_mapping_makes_no_hole)
 }
 
 /* While another part of it stays mapped. */
+CASE(a_part_of_a_file_that_nobody_maps_is_cut_as_well)
+{
+	int files[] = { make_shared_memory(), memfd_create("cut", 0) };
+
+	shm_unlink(name);
+	for (int turn = 0; turn < 4; turn++) {
+		int fd = files[turn % 2];
+		char *stays, *a, byte;
+		pid_t child = 0;
+
+		CHECK(ftruncate(fd, 4 * PAGE) == 0);
+		stays = map(fd, PAGE, PROT_READ | PROT_WRITE, 0);
+		stays[0] = 's';
+		if (turn >= 2)
+			child = fork();
+		if (!child) {
+			a = map(fd, PAGE, PROT_READ | PROT_WRITE, 2 * PAGE);
+			a[0] = 'a';
+			if (turn >= 2)
+				kill(getpid(), SIGKILL);
+			CHECK(munmap(a, PAGE) == 0);
+		} else {
+			CHECK(waitpid(child, NULL, 0) == child);
+		}
+		CHECK(pread(fd, &byte, 1, 2 * PAGE) == 1 && byte == 'a');
+		CHECK(ftruncate(fd, PAGE) == 0 && ftruncate(fd, 4 * PAGE) == 0);
+		a = map(fd, PAGE, PROT_READ | PROT_WRITE, 2 * PAGE);
+		CHECK(a[0] == 0 && stays[0] == 's');
+		a[0] = 'b';
+		CHECK(pread(fd, &byte, 1, 2 * PAGE) == 1 && byte == 'b');
+		CHECK(munmap(a, PAGE) == 0 && munmap(stays, PAGE) == 0);
+	}
+}

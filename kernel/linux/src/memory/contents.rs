@@ -21,6 +21,7 @@ use crtos_core::{
         object::Object,
         page_cache::{self, Version},
         space::{AddressSpace, Batch, Filling, Target},
+        window,
     },
     time::{self, Clock, Nanos},
 };
@@ -226,10 +227,12 @@ pub fn can_be_mapped(space: &AddressSpace, fd: u64) -> Result<(), Errno> {
     mapped.map(|_| ())
 }
 
-/// Has Linux let go of the mirror at `mirror`, and of its file.
+/// Has Linux let go of the mirror at `mirror`, and of its file. What Linux does not watch any more,
+/// it asks back: as long as that is mapped, the file has it, or Linux says that it has not.
 pub fn unmap_mirror(space: &AddressSpace, mirror: UserAddr, length: u64) {
-    let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
+    window::give_up();
     let _ = remote::request(Operation::LetGo { mirror });
+    let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
     space.forget_mirror(mirror);
 }
 
