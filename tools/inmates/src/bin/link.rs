@@ -90,7 +90,8 @@ fn serve(link: &Link, peer: usize) {
         }
         let back = time::tsc();
         longest = longest.max(back - sent);
-        ways[round as usize % KEPT] = their_stamp.load(Ordering::Relaxed).wrapping_sub(sent);
+        // A ring of somebody else may have told it before.
+        ways[round as usize % KEPT] = their_stamp.load(Ordering::Relaxed).saturating_sub(sent);
         while time::tsc() - back < pause {
             core::hint::spin_loop();
         }
