@@ -34,8 +34,8 @@
 /* How often a call is made again that waits for CPUs of the realm, 50 us or more apart. */
 #define TRIES		200
 
-/* How many watches and gaps are looked at one after the other; all that is behind is asked back. */
-#define MOST_STEPS	64
+/* How many watches are looked at for one that ends; all that is left then is asked back. */
+#define MOST_LOOKS	4096
 
 /* A page at a place of the share window. */
 struct crtos_place {
@@ -107,12 +107,17 @@ static void recall(struct crtos_realm *realm, const struct address_space *mappin
 static void ask_back(const struct crtos_watch *watch, pgoff_t first, pgoff_t last)
 {
 	const struct crtos_watch *other;
-	unsigned int steps = 0;
+	unsigned int looks = 0;
 
 	while (first <= last) {
 		pgoff_t end = first, next = last + 1;
 
 		list_for_each_entry(other, &watch->realm->watches, link) {
+			if (++looks > MOST_LOOKS) {
+				end = first;
+				next = last + 1;
+				break;
+			}
 			if (other == watch || other->mapping != watch->mapping)
 				continue;
 			if (other->first > first)
@@ -121,11 +126,10 @@ static void ask_back(const struct crtos_watch *watch, pgoff_t first, pgoff_t las
 				end = max_t(pgoff_t, end,
 					    other->first + (other->length >> PAGE_SHIFT));
 		}
-		if (end == first || steps == MOST_STEPS) {
-			end = steps == MOST_STEPS ? last + 1 : next;
+		if (end == first) {
+			end = next;
 			recall(watch->realm, watch->mapping, first, end - 1);
 		}
-		steps++;
 		first = end;
 	}
 }
