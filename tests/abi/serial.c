@@ -444,6 +444,29 @@ CASE(a_pause_between_bytes_ends_a_read)
 	CHECK(read(line, text, 10) == 3 && milliseconds() - begin >= 200);
 }
 
+/* Two lines may come at once. */
+CASE(a_read_that_fails_leaves_the_next_line_to_others)
+{
+	change(ICRNL, 0, ICANON);
+	for (int i = 0; i < 10; i++) {
+		pid_t fails, reads;
+		char text[10];
+
+		fails = fork();
+		if (fails == 0)
+			_exit(read(line, at(16), 10) == -1 && errno == EFAULT ? 0 : 1);
+		pause_for(30);
+		reads = fork();
+		if (reads == 0) {
+			alarm(20);
+			_exit(read(line, text, 10) == 2 && !memcmp(text, "b\n", 2) ? 0 : 1);
+		}
+		pause_for(30);
+		send_text(other, "a\nb\n");
+		CHECK(exits_with(fails, 0) && exits_with(reads, 0));
+	}
+}
+
 CASE(a_read_that_must_not_wait_does_not)
 {
 	char byte;

@@ -139,9 +139,6 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
         let moved = piece.moved(memory);
         done += moved as u64;
         if moved < piece.taken.count {
-            if done == 0 {
-                return Err(Errno::EFAULT);
-            }
             break;
         }
         let is_enough = done >= patience.least && !piece.is_left;
@@ -167,7 +164,7 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
     if piece.is_left || opening.is_hung_up() {
         line.readers.wake(1);
     }
-    Ok(done)
+    if done == 0 && piece.taken.count > 0 { Err(Errno::EFAULT) } else { Ok(done) }
 }
 
 /// write(2).
