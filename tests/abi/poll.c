@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -672,4 +673,41 @@ CASE(the_end_of_a_connection_ends_a_wait)
 	open_remotes();
 	close(pair[1]);
 	CHECK(poll(&member, 1, -1) == 1 && member.revents == (POLLIN | POLLHUP));
+}
+
+/* The result has no place. What the mask of the call would let in stays pending. */
+CASE(a_wait_that_found_something_brings_its_mask_back)
+{
+	struct sigaction action = { .sa_handler = note };
+	struct timespec time = { 1, 0 };
+	sigset_t blocked, none, pending;
+	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(write(ends[1], "x", 1) == 1);
+	sigaction(SIGUSR1, &action, NULL);
+	sigemptyset(&none);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &blocked, NULL);
+	raise(SIGUSR1);
+	for (int selects = 0; selects < 2; selects++) {
+		struct pollfd *member = (void *)page;
+		fd_set *in = (void *)page;
+
+		PART("%s", selects ? "pselect" : "ppoll");
+		CHECK(mprotect(page, 4096, PROT_READ | PROT_WRITE) == 0);
+		memset(page, 0, 4096);
+		if (selects)
+			FD_SET(ends[0], in);
+		else
+			*member = (struct pollfd){ ends[0], POLLIN, 0 };
+		CHECK(mprotect(page, 4096, PROT_READ) == 0);
+		if (selects)
+			FAILS(EFAULT, pselect(64, in, NULL, NULL, &time, &none));
+		else
+			FAILS(EFAULT, ppoll(member, 1, &time, &none));
+		CHECK(caught == 0 && sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+	}
+	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+	CHECK(caught == SIGUSR1);
 }

@@ -101,11 +101,17 @@ impl Errno {
         (-(self.0 as i64)) as u64
     }
 
+    const RESTARTS: [Self; 4] =
+        [Self::RESTART, Self::RESTART_NO_HANDLER, Self::RESTART_BLOCK, Self::RESTART_ALWAYS];
+
     /// The restart code in a result, if it is one.
     pub fn restart(result: u64) -> Option<Self> {
-        [Self::RESTART, Self::RESTART_NO_HANDLER, Self::RESTART_BLOCK, Self::RESTART_ALWAYS]
-            .into_iter()
-            .find(|code| code.value() == result)
+        Self::RESTARTS.into_iter().find(|code| code.value() == result)
+    }
+
+    /// Whether a signal has ended the call.
+    pub fn is_interruption(self) -> bool {
+        self == Self::EINTR || Self::RESTARTS.contains(&self)
     }
 }
 

@@ -57,7 +57,7 @@ fn has_signal(user: &UserThread) -> bool {
 }
 
 /// Has `wait` run with the mask at `address`, if that is not [`UserAddr::NULL`]: ppoll(2) and its
-/// relatives. If it fails, the mask comes back when a handler has its frame, or at the
+/// relatives. If a signal ends it, the mask comes back when a handler has its frame, or at the
 /// return to the program.
 pub fn masked(address: UserAddr, size: u64, wait: impl FnOnce() -> SysResult) -> SysResult {
     if address.is_null() {
@@ -74,7 +74,10 @@ pub fn masked(address: UserAddr, size: u64, wait: impl FnOnce() -> SysResult) ->
         // A signal that the mask has let in has not come before the call.
         Errno::RESTART_ALWAYS => Errno::RESTART_NO_HANDLER,
         other => other,
-    })?;
+    });
+    if result.is_err_and(Errno::is_interruption) {
+        return result;
+    }
     let saved = {
         let mut state = user.process.signals.lock();
         state.group.member_mut(user.signals.index()).and_then(|member| member.own.saved.take())
@@ -84,7 +87,7 @@ pub fn masked(address: UserAddr, size: u64, wait: impl FnOnce() -> SysResult) ->
         let left = mask::set(user, before);
         send::search(&user.process, left);
     }
-    Ok(result)
+    result
 }
 
 /// What waits for the calling thread and its process, blocked or not.
