@@ -458,3 +458,35 @@ CASE(an_action_that_two_threads_set_at_once_is_that_of_one)
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
+
+/* The first thread, which does not block the signal, has ended. */
+static void *find_nothing_pending(void *first)
+{
+	sigset_t pending;
+
+	pthread_join(*(pthread_t *)first, NULL);
+	usleep(50000);
+	kill(getpid(), SIGWINCH);
+	sigpending(&pending);
+	_exit(sigismember(&pending, SIGWINCH) ? 1 : 0);
+}
+
+CASE(what_is_ignored_is_dropped_after_the_end_of_the_first_thread)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		static pthread_t first;
+		sigset_t set;
+
+		first = pthread_self();
+		sigemptyset(&set);
+		sigaddset(&set, SIGWINCH);
+		pthread_sigmask(SIG_BLOCK, &set, NULL);
+		pthread_create(&threads[0], NULL, find_nothing_pending, &first);
+		pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+		pthread_exit(NULL);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}

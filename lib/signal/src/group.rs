@@ -56,6 +56,8 @@ pub struct Member<T> {
     mask: Set,
     /// The signals that it waits for (sigtimedwait(2)), although it blocks them.
     waiting: Set,
+    /// The signals that it blocked when it began to end.
+    last: Option<Set>,
     pending: Pending,
     /// What the caller keeps with it.
     pub own: T,
@@ -65,12 +67,18 @@ impl<T> Member<T> {
     /// Makes a thread that blocks `mask` and has no pending signals.
     pub fn new(tid: Tid, mask: Set, own: T) -> Self {
         let mask = mask - Set::UNCATCHABLE;
-        Self { tid, mask, waiting: Set::EMPTY, pending: Pending::new(), own }
+        Self { tid, mask, waiting: Set::EMPTY, last: None, pending: Pending::new(), own }
     }
 
     /// Returns the signals that it blocks.
     pub fn mask(&self) -> Set {
         self.mask
+    }
+
+    /// Returns the signals that it keeps from being dropped where they are ignored. As under Linux,
+    /// those are the same when it has ended.
+    fn keeps(&self) -> Set {
+        self.last.unwrap_or(self.mask) | self.waiting
     }
 
     /// Says whether it would take `signal` now.
@@ -242,7 +250,7 @@ impl<T> Group<T> {
             Target::Process => self.member(0),
             Target::Member(index, tid) => self.member_of(index, tid),
         };
-        member.map_or(Set::EMPTY, |member| member.mask | member.waiting)
+        member.map_or(Set::EMPTY, Member::keeps)
     }
 
     /// Returns the member of this number if it is that thread.
@@ -259,7 +267,7 @@ impl<T> Group<T> {
     /// Says whether the program has agreed to `signal`: it has a handler, or the target blocks the
     /// signal or waits for it. Of a process, its first 16 threads count.
     pub fn has_agreed(&self, target: Target, signal: u32) -> bool {
-        let takes = |member: &Member<T>| (member.mask | member.waiting).contains(signal);
+        let takes = |member: &Member<T>| member.keeps().contains(signal);
         self.action(signal).is_handled()
             || match target {
                 Target::Process => (0..SEARCH).filter_map(|index| self.member(index)).any(takes),
@@ -411,6 +419,15 @@ impl<T> Group<T> {
             }
             None => Set::EMPTY,
         }
+    }
+
+    /// Has a member that begins to end take no signal any more. Returns the pending signals of the
+    /// process that it does not take: for these the caller searches another member.
+    pub fn retire(&mut self, index: usize) -> Set {
+        if let Some(member) = self.member_mut(index) {
+            member.last.get_or_insert(member.mask);
+        }
+        self.set_mask(index, Set::ALL)
     }
 
     /// Says whether a member can begin to block `set` without a search for another member.

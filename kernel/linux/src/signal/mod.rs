@@ -205,7 +205,7 @@ pub fn attach(thread: &Arc<Thread>) {
 
 /// `user`'s thread ends: signals for the process go to others. Thread context.
 pub fn retire(user: &UserThread) {
-    let left = mask::set(user, Set::ALL);
+    let left = user.process.signals.lock().group.retire(user.signals.index());
     send::search(&user.process, left);
 }
 
