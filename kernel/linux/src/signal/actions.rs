@@ -7,7 +7,7 @@ use crtos_signal::{
     Action, Info, Set,
     group::{DEFAULT, IGNORE},
     info::SI_USER,
-    set::COUNT,
+    set::{COUNT, SIGCONT},
 };
 use crtos_syscalls::structs::SigAction;
 use linux_raw_sys::general as linux;
@@ -124,7 +124,7 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
 fn set(user: &UserThread, signal: u32, new: Action) -> Result<Action, Errno> {
     if new.is_handled() {
         // What the handler blocks: when it begins, nothing can be asked of Linux.
-        forward(user, new.mask)?;
+        forward(user, with_cont(new.mask, Set::of(signal)))?;
     }
     // What Linux has to know of the flags.
     let of_children = u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
@@ -135,7 +135,8 @@ fn set(user: &UserThread, signal: u32, new: Action) -> Result<Action, Errno> {
         let before = state.group.action(signal);
         // Somebody else may block it, or the handler of another signal.
         let masks = |action: &Action| action.is_handled() && action.mask.contains(signal);
-        let blocked = state.group.places().0 > 1
+        let blocked = signal == SIGCONT && state.keeps_stops()
+            || state.group.places().0 > 1
             || state.group.actions().iter().any(masks)
             || state
                 .group
@@ -192,10 +193,16 @@ pub(super) fn forward(user: &UserThread, blocked: Set) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Adds SIGCONT to `signals` if one of `kept` stops: that one may be pending here, where SIGCONT
+/// discards it.
+fn with_cont(signals: Set, kept: Set) -> Set {
+    if (kept & Set::STOPPING).is_empty() { signals } else { signals.with(SIGCONT) }
+}
+
 /// Those of `signals` that the shadow has to be told to forward.
 fn note_forwarded(user: &UserThread, signals: Set) -> Set {
     let mut state = user.process.signals.lock();
-    let set = signals & state.by_default;
+    let set = with_cont(signals, signals & state.by_default) & state.by_default;
     for signal in set.iter() {
         state.set_disposition(signal, Disposition::Forward);
     }

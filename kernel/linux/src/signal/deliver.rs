@@ -3,6 +3,7 @@
 //! that they interrupted.
 
 use crtos_abi::UserAddr;
+use crtos_channel::{Operation, operation::Disposition};
 use crtos_signal::{Action, Info, Set, frame::AltStack, group::DEFAULT};
 use linux_raw_sys::general as linux;
 
@@ -94,8 +95,7 @@ pub fn deliver(context: &mut UserContext) {
         }
         let Some(delivery) = delivery else {
             if Set::STOPPING.contains(signal) {
-                let args = [user.process.pid.get().into(), linux::SIGSTOP.into()];
-                let _ = remote::linux(linux::__NR_kill, &args);
+                let _ = stop(user, signal);
                 continue;
             }
             user.process.end(End::Signal(signal));
@@ -114,6 +114,27 @@ pub fn deliver(context: &mut UserContext) {
         let left = super::mask::set(user, mask);
         super::send::search(&user.process, left);
     }
+}
+
+/// Has Linux carry out the default action of a signal that stops. So the parent hears of that
+/// signal, and a process group that nobody would have go on is not stopped.
+fn stop(user: &UserThread, signal: u32) -> Result<(), Errno> {
+    let process = &user.process;
+    let _changing = process.changing_action.lock();
+    let before = process.signals.lock().disposition(signal);
+    let is_default = before == Disposition::Default;
+    let tell = |disposition| {
+        remote::request(Operation::SetDisposition { signal, disposition, flags: 0 }).map(drop)
+    };
+    if !is_default {
+        tell(Disposition::Default)?;
+    }
+    let ids = [process.pid.get().into(), user.tid.get().into()];
+    let _ = remote::linux(linux::__NR_tgkill, &[ids[0], ids[1], signal.into()]);
+    if !is_default {
+        tell(before)?;
+    }
+    Ok(())
 }
 
 fn has(action: &Action, flag: u32) -> bool {

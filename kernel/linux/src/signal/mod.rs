@@ -118,6 +118,16 @@ impl State {
         core::mem::replace(&mut self.shadow[signal as usize - 1], disposition)
     }
 
+    /// What the shadow does on `signal`.
+    fn disposition(&self, signal: u32) -> Disposition {
+        self.shadow[signal as usize - 1]
+    }
+
+    /// Whether a signal that stops can be pending here.
+    fn keeps_stops(&self) -> bool {
+        !(Set::STOPPING - Set::UNCATCHABLE - self.by_default).is_empty()
+    }
+
     /// Whether the shadow has to be told before `set` is blocked.
     fn needs_linux(&self, set: Set) -> bool {
         !(set & self.by_default).is_empty()
