@@ -356,3 +356,42 @@ CASE(threads_spawn_programs_at_once)
 	}
 	CHECK(right);
 }
+
+static int toggles;
+
+/* Ignores a signal, and does not, in turn. */
+static void *toggle(void *unused)
+{
+	(void)unused;
+	for (int i = 0; __atomic_load_n(&toggles, __ATOMIC_SEQ_CST); i++)
+		signal(SIGUSR1, i % 2 ? SIG_DFL : SIG_IGN);
+	return NULL;
+}
+
+/* The signal is sent by way of a group of processes. */
+CASE(a_child_does_on_a_signal_what_it_says_whatever_other_threads_change)
+{
+	int wrong = 0;
+	pthread_t thread;
+
+	toggles = 1;
+	CHECK(pthread_create(&thread, NULL, toggle, NULL) == 0);
+	for (int i = 0; i < 100; i++) {
+		volatile int ignores = 0;
+		pid_t child = vfork();
+
+		if (child == 0) {
+			struct sigaction action;
+
+			setpgid(0, 0);
+			sigaction(SIGUSR1, NULL, &action);
+			ignores = action.sa_handler == SIG_IGN;
+			kill(0, SIGUSR1);
+			usleep(1000);
+			_exit(0);
+		}
+		wrong += status_of(child) != (ignores ? 0 : SIGUSR1);
+	}
+	__atomic_store_n(&toggles, 0, __ATOMIC_SEQ_CST);
+	CHECK(pthread_join(thread, NULL) == 0 && wrong == 0);
+}

@@ -58,6 +58,8 @@ pub struct Fork {
     child: SpinLock<Option<Arc<Thread>>>,
     beginning: SpinLock<Option<Beginning>>,
     wanted: Wanted,
+    /// How often what the parent's shadow does on signals had been changed.
+    changes: u64,
 }
 
 /// Parents whose children have not come yet.
@@ -135,6 +137,7 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
         child: SpinLock::new(None),
         beginning: SpinLock::new(Some(beginning)),
         wanted: *wanted,
+        changes: signal::changes(&user.process),
     });
     {
         let mut forks = FORKS.lock();
@@ -298,6 +301,18 @@ pub fn child() {
     start::enter();
 }
 
+/// Gives the child what it does on signals. What the shadow of a parent that waits for its child's
+/// exec does may have been changed by other threads, before the shadow was copied or since.
+fn adopt_actions(user: &UserThread, parent: &UserThread, fork: &Fork) -> Result<(), remote::Gone> {
+    // Otherwise the parent holds it.
+    let waits = fork.wanted.has(linux::CLONE_VFORK);
+    let changing = waits.then(|| parent.process.changing_action.lock());
+    signal::copy(user, parent, &fork.wanted);
+    let is_changed = parent.process.signals.lock().changes != fork.changes;
+    drop(changing);
+    if is_changed { signal::tell_shadow(user) } else { Ok(()) }
+}
+
 /// Gives the child everything that it has of its parent.
 fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     let parent = fork.parent.user().ok_or(AdoptError::NoParent)?;
@@ -325,7 +340,7 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     }
     let sibling = wanted.has(linux::CLONE_PARENT);
     user.process.account.call_once(|| parent.process.account().of_child(sibling));
-    signal::copy(user, parent, wanted);
+    adopt_actions(user, parent, fork).map_err(|_| AdoptError::NoParent)?;
     timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
     user.process.set_own_limits(*parent.process.own_limits.lock());
     user.process.numbering.set(parent.process.numbering.get());

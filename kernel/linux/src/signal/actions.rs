@@ -18,7 +18,7 @@ use super::{POOL, SET_SIZE, join, mask};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::user,
-    process::{ThreadExt as _, UserThread, clone::Wanted},
+    process::{Process, ThreadExt as _, UserThread, clone::Wanted},
     remote,
 };
 
@@ -72,6 +72,25 @@ pub fn copy(child: &UserThread, parent: &UserThread, wanted: &Wanted) {
         child.process.doubt_ids();
     }
     mask::set(child, mask);
+}
+
+/// How often what the shadow of `process` does on signals was changed; none of these changes is
+/// under way. Thread context; may sleep.
+pub fn changes(process: &Process) -> u64 {
+    let _changing = process.changing_action.lock();
+    process.signals.lock().changes
+}
+
+/// Has the shadow of `user`, the calling thread, do on all signals what is noted here.
+pub fn tell_shadow(user: &UserThread) -> Result<(), remote::Gone> {
+    for signal in (Set::ALL - Set::UNCATCHABLE).iter() {
+        let (disposition, flags) = {
+            let state = user.process.signals.lock();
+            (state.disposition(signal), state.group.action(signal).flags)
+        };
+        remote::request(Operation::SetDisposition { signal, disposition, flags })?;
+    }
+    Ok(())
 }
 
 /// Gives a new thread of the process, which has not begun, what its parent has: the mask.

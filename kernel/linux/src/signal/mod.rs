@@ -31,7 +31,7 @@ mod own;
 mod send;
 mod wait;
 
-pub use actions::{copy, copy_to_thread, inherit, raise, sigaction};
+pub use actions::{changes, copy, copy_to_thread, inherit, raise, sigaction, tell_shadow};
 pub use deliver::deliver;
 pub use exception::exception;
 pub use frame::{frame_size, set_up, sigaltstack, sigreturn};
@@ -92,6 +92,8 @@ pub struct State {
     shadow: [Disposition; crtos_signal::set::COUNT as usize],
     /// Those of which it carries out the default action.
     by_default: Set,
+    /// How often what the shadow does was changed.
+    pub changes: u64,
 }
 
 /// Queued signals that a process may have until its limit is known.
@@ -104,6 +106,7 @@ impl Default for State {
             group: Group::new(LIMIT),
             shadow: [Disposition::Default; crtos_signal::set::COUNT as usize],
             by_default: Set::ALL - Set::UNCATCHABLE,
+            changes: 0,
         }
     }
 }
@@ -115,6 +118,7 @@ impl State {
             Disposition::Default => self.by_default.with(signal),
             _ => self.by_default - Set::of(signal),
         };
+        self.changes += 1;
         core::mem::replace(&mut self.shadow[signal as usize - 1], disposition)
     }
 
