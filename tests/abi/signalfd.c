@@ -718,3 +718,30 @@ CASE(execve_keeps_the_file)
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
+
+/* After execve: descriptor 9 is the file, 10 the set that has it. */
+ROLE(watching)
+{
+	struct epoll_event event;
+
+	kill(getpid(), SIGUSR1);
+	return epoll_wait(10, &event, 1, 5000) == 1 && read(9, &info, SIZE) == SIZE &&
+	       info.ssi_signo == SIGUSR1 && epoll_wait(10, &event, 1, 0) == 0 ? 0 : 1;
+}
+
+CASE(execve_keeps_the_file_in_its_set)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd = make(SIGUSR1, 0, SFD_NONBLOCK), set = epoll_create1(0), status;
+	pid_t child;
+
+	child = fork();
+	if (child == 0) {
+		dup2(fd, 9);
+		dup2(set, 10);
+		epoll_ctl(10, EPOLL_CTL_ADD, 9, &event);
+		execl("/proc/self/exe", "watching", NULL);
+		_exit(1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}

@@ -22,7 +22,7 @@ use crtos_core::{
 use super::{Events, Memory, Notified, Watcher, Watchers};
 use crate::{
     abi::{Errno, SysResult},
-    process::{Process, ThreadExt as _},
+    process::ThreadExt as _,
     signal,
 };
 
@@ -35,8 +35,8 @@ struct Core {
 pub struct Signals {
     core: Arc<Core>,
     set: AtomicU64,
-    /// The processes whose signals it is told of.
-    told_by: Mutex<Vec<Weak<Process>>>,
+    /// What the processes have whose signals it is told of.
+    told_by: Mutex<Vec<Weak<Watchers>>>,
 }
 
 impl Watcher for Core {
@@ -77,8 +77,9 @@ impl Signals {
     pub fn listen(&self) -> Result<(), Errno> {
         let current = task::current();
         let process = &current.user().ok_or(Errno::ESRCH)?.process;
+        let teller = process.signal_watchers.call_once(|| Arc::new(Watchers::new()));
         let mut told_by = self.told_by.lock();
-        if told_by.iter().any(|by| core::ptr::eq(by.as_ptr(), Arc::as_ptr(process))) {
+        if told_by.iter().any(|by| core::ptr::eq(by.as_ptr(), Arc::as_ptr(teller))) {
             return Ok(());
         }
         told_by.retain(|by| by.strong_count() > 0);
@@ -86,8 +87,8 @@ impl Signals {
             return Err(Errno::ENOMEM);
         }
         told_by.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        process.signal_watchers.add(self.core.clone())?;
-        told_by.push(Arc::downgrade(process));
+        teller.add(self.core.clone())?;
+        told_by.push(Arc::downgrade(teller));
         Ok(())
     }
 
@@ -151,8 +152,8 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         let watcher: Arc<dyn Watcher> = self.core.clone();
-        for process in self.told_by.lock().drain(..).filter_map(|by| by.upgrade()) {
-            process.signal_watchers.remove(&watcher);
+        for teller in self.told_by.lock().drain(..).filter_map(|by| by.upgrade()) {
+            teller.remove(&watcher);
         }
     }
 }

@@ -26,7 +26,7 @@ use crtos_core::{
 
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
-    files::{self, Files, names},
+    files::{self, Files, Watchers, names},
     memory::{Scratch, mappings, user},
     process::{
         Process, ThreadExt as _, UserThread,
@@ -67,6 +67,8 @@ pub struct Legacy {
     pub used: Usage,
     /// Its account.
     pub account: Arc<Account>,
+    /// Who is told of its signals.
+    pub signal_watchers: Option<Arc<Watchers>>,
 }
 
 /// A signal that was pending.
@@ -277,6 +279,7 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
             pending: take_pending(),
             used: user.process.used(),
             account: user.process.account().clone(),
+            signal_watchers: user.process.signal_watchers.get().cloned(),
         });
     }
     // Linux tells of the end of the shadow when it goes on as another one.

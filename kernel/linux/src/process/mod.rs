@@ -118,8 +118,9 @@ pub struct Process {
     pub signals: SpinLock<signal::State>,
     /// One thread at a time changes an action, here and in the shadow, or forks.
     pub changing_action: Mutex<()>,
-    /// Who is told that a signal is pending for it or one of its threads.
-    pub signal_watchers: Watchers,
+    /// Who is told that a signal is pending for it or one of its threads, over execve; see
+    /// [`crate::files::signals`].
+    pub signal_watchers: Once<Arc<Watchers>>,
     /// Its timers.
     pub timers: Timers,
     /// Its shadow thread that wakes in Linux.
@@ -179,7 +180,7 @@ impl Process {
             has_changed_ids: AtomicBool::new(false),
             signals: SpinLock::new(signal::State::default()),
             changing_action: Mutex::new(()),
-            signal_watchers: Watchers::new(),
+            signal_watchers: Once::new(),
             timers: Timers::default(),
             herald: Herald::new(),
             members: Mutex::new(Members::default()),

@@ -92,7 +92,9 @@ impl Sent {
                 };
             }
             Left::Tell => {
-                process.signal_watchers.notify(Events::IN);
+                if let Some(watchers) = process.signal_watchers.get() {
+                    watchers.notify(Events::IN);
+                }
                 self.left = Left::Nothing;
             }
             Left::Nothing => return false,

@@ -169,6 +169,9 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
         task::set_port_permissions(before.ports.clone());
         user.process.files().inherit(&before.files)?;
         user.process.account.call_once(|| before.account.clone());
+        if let Some(watchers) = &before.signal_watchers {
+            user.process.signal_watchers.call_once(|| watchers.clone());
+        }
         user.process.members.lock().ended.add(before.used);
     }
     user.process.files().adopt_all();
