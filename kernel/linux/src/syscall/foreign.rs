@@ -4,9 +4,10 @@
 use alloc::sync::Arc;
 
 use crtos_abi::{PAGE_SIZE, UserAddr, ids::Tid};
-use crtos_core::{mm::space::AddressSpace, task};
+use crtos_core::{arch, mm::space::AddressSpace, task};
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
+use spin::Once;
 
 use super::descriptors::remote as pass;
 use crate::{
@@ -139,8 +140,14 @@ const IO: u64 = 5;
 const SYSTEM_V_SEMAPHORES: u64 = 6;
 const EPOLL_MEMBER: u64 = 7;
 
-/// How two things stand to each other, by their addresses.
+/// What disguises addresses: as under Linux, the order of two things says nothing of them.
+static DISGUISE: Once<[usize; 2]> = Once::new();
+
+/// How two things stand to each other, by their addresses in disguise.
 fn order(first: usize, second: usize) -> SysResult {
+    let [mask, factor] =
+        *DISGUISE.call_once(|| [arch::random(), arch::random() | 1].map(|word| word as usize));
+    let [first, second] = [first, second].map(|address| (address ^ mask).wrapping_mul(factor));
     Ok(match first.cmp(&second) {
         core::cmp::Ordering::Equal => 0,
         core::cmp::Ordering::Less => 1,
