@@ -980,6 +980,7 @@ struct crtos_startup {
 	u64 hwcap;
 	u64 hwcap2;
 	u8 random[16];
+	u8 placement[16];
 	u64 ignored;
 	u64 choices;
 };

@@ -160,3 +160,13 @@ CASE(results_do_not_go_to_protected_memory)
 	mprotect(fresh, page, PROT_NONE);
 	FAILS(EFAULT, syscall(SYS_clock_gettime, CLOCK_MONOTONIC, fresh));
 }
+
+CASE(sysfs_tells_of_file_systems)
+{
+	char name[100];
+	long count = syscall(SYS_sysfs, 3);
+
+	CHECK(count > 0 && syscall(SYS_sysfs, 2, 0, name) == 0);
+	CHECK(syscall(SYS_sysfs, 1, name) == 0);
+	FAILS(EINVAL, syscall(SYS_sysfs, 2, count, name));
+}

@@ -783,6 +783,8 @@ pub struct Startup {
     pub hwcap2: u64,
     /// 16 random bytes from Linux for AT_RANDOM.
     pub random: [u8; 16],
+    /// What decides where the program lies: random bytes, or zeros (ADDR_NO_RANDOMIZE).
+    pub placement: [u8; 16],
     /// Signals that are ignored: bit `n - 1` for signal `n`.
     pub ignored: u64,
     /// What `crtos run` has chosen for the program (`Choices::to_word` of the crate
@@ -803,6 +805,7 @@ impl Startup {
         words!(size, argc, envc, executable, uid, euid, gid, egid, stack_limit, hwcap, hwcap2);
         words!(ignored, choices);
         put(offset_of!(Self, random), &self.random);
+        put(offset_of!(Self, placement), &self.placement);
         bytes
     }
 
@@ -830,6 +833,7 @@ impl Startup {
             hwcap: word!(u64, hwcap),
             hwcap2: word!(u64, hwcap2),
             random: at(bytes, offset_of!(Self, random)),
+            placement: at(bytes, offset_of!(Self, placement)),
             ignored: word!(u64, ignored),
             choices: word!(u64, choices),
         }
@@ -838,7 +842,7 @@ impl Startup {
     /// One past the highest address of the first stack: 22 random bits of pages below the end, as
     /// Linux.
     pub fn stack_end(&self) -> u64 {
-        let [.., a, b, c, _, _, _, _, _] = self.random;
+        let [.., a, b, c, _, _, _, _, _] = self.placement;
         let pages = u64::from(u32::from_le_bytes([a, b, c, 0]) & 0x3f_ffff);
         USER_END - pages * PAGE_SIZE
     }

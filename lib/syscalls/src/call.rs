@@ -103,6 +103,8 @@ pub enum Call {
     Mlockall,
     /// `munlockall`
     Munlockall,
+    /// `personality`
+    Personality,
     /// `prctl`
     Prctl,
     /// `arch_prctl`

@@ -113,6 +113,8 @@ impl Row {
             _ if !self.changes_heritage() => None,
             b"setpriority" => of(args[0] as u32 == PRIO_PROCESS),
             b"ioprio_set" => of(args[0] as u32 == IOPRIO_WHO_PROCESS),
+            // It may only be asked for.
+            b"personality" => (args[0] as u32 != u32::MAX).then_some(0),
             b"prctl" => INHERITED_OPTIONS.contains(&(args[0] as u32)).then_some(0),
             _ => Some(0),
         }

@@ -154,6 +154,11 @@ structures! {
     }
 }
 
+/// Of personality(2): programs that are executed do not lie at random addresses.
+pub const ADDR_NO_RANDOMIZE: u32 = 0x004_0000;
+/// Of personality(2): uname(2) tells a version 2.6.
+pub const UNAME26: u32 = 0x002_0000;
+
 #[cfg(test)]
 mod tests {
     use core::mem::offset_of;

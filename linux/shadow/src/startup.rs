@@ -63,6 +63,7 @@ impl Block {
 
         CHOICES.store(call.choices.to_word(), Ordering::Relaxed);
         let id = |kind| initial.auxiliary(kind) as u32;
+        let random = initial.random();
         let startup = Startup {
             size: size as u32,
             argc: call.arguments.len() as u32,
@@ -77,7 +78,8 @@ impl Block {
             choices: call.choices.to_word(),
             hwcap: initial.auxiliary(auxvec::AT_HWCAP) as u64,
             hwcap2: initial.auxiliary(auxvec::AT_HWCAP2) as u64,
-            random: initial.random(),
+            random,
+            placement: if process::is_placed_at_random() { random } else { [0; 16] },
         };
         let mut rest = &mut room[..size];
         let head = startup.to_bytes();

@@ -4,6 +4,7 @@
 use alloc::sync::Arc;
 
 use crtos_abi::{UserAddr, ids::Tid};
+use crtos_syscalls::structs;
 use linux_raw_sys::{general as linux, prctl};
 
 use crtos_core::{devices::ports, task};
@@ -149,6 +150,18 @@ pub fn prctl(args: Args) -> SysResult {
         _ => return Err(Errno::EINVAL),
     }
     remote::own_call(linux::__NR_prctl, &args)
+}
+
+/// personality(wanted): Linux has it, and a program that is executed hears of it by its shadow.
+pub fn personality(args: Args) -> SysResult {
+    /// Only asks.
+    const NONE: u32 = u32::MAX;
+    const KNOWN: u32 = structs::ADDR_NO_RANDOMIZE | structs::UNAME26;
+    let wanted = args[0] as u32;
+    if wanted != NONE && wanted & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    remote::own_call(linux::__NR_personality, &args)
 }
 
 /// ioperm(first, count, allow): Linux decides by CAP_SYS_RAWIO; ports that the cell does not have

@@ -176,6 +176,7 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::SetTidAddress => identity::set_tid_address(args),
         Call::SetRobustList => identity::set_robust_list(args),
         Call::GetRobustList => identity::get_robust_list(args),
+        Call::Personality => identity::personality(args),
         Call::Prctl => identity::prctl(args),
         Call::Ioperm => identity::ioperm(args),
         Call::Iopl => identity::iopl(args),

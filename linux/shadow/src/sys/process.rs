@@ -2,6 +2,7 @@
 //! What Linux knows of this process and its children.
 
 use crtos_abi::ids::{Pid, Tid};
+use crtos_syscalls::structs;
 use linux_raw_sys::general as linux;
 
 use super::{Errno, call};
@@ -14,6 +15,13 @@ pub fn limits(resource: u32) -> linux::rlimit64 {
     // SAFETY: Linux fills the structure.
     let _ = unsafe { call(linux::__NR_prlimit64, args) };
     limits
+}
+
+/// Tells whether programs lie at random addresses (personality(2)).
+pub fn is_placed_at_random() -> bool {
+    // SAFETY: it only asks.
+    let persona = unsafe { call(linux::__NR_personality, [u32::MAX.into()]) };
+    persona.is_ok_and(|persona| persona as u32 & structs::ADDR_NO_RANDOMIZE == 0)
 }
 
 /// Has Linux write no core when the process dies.

@@ -156,7 +156,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     let space = &*user.process.space;
     let (startup, strings) = read_startup(space)?;
     let random =
-        u64::from_le_bytes(startup.random[..8].try_into().map_err(|_| ExecError::Startup)?);
+        u64::from_le_bytes(startup.placement[..8].try_into().map_err(|_| ExecError::Startup)?);
     let path_length = strings.iter().position(|&byte| byte == 0).ok_or(ExecError::Startup)? + 1;
     let (path, strings) = strings.split_at(path_length);
     name(user, path);

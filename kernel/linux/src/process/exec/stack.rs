@@ -34,7 +34,7 @@ impl<'a> Stack<'a> {
         let limit = if wanted > GREATEST { DEFAULT } else { wanted };
         let needed = (strings * 2).next_multiple_of(PAGE_SIZE) + 32 * PAGE_SIZE;
         let random =
-            u64::from_le_bytes(startup.random[8..].try_into().map_err(|_| ExecError::Startup)?);
+            u64::from_le_bytes(startup.placement[8..].try_into().map_err(|_| ExecError::Startup)?);
         Ok(Self {
             startup,
             top: UserAddr::new(startup.stack_end()),
