@@ -524,3 +524,48 @@ CASE(descriptors_close_when_who_executes_a_program_is_killed)
 		CHECK(has_ended(ends[0]));
 	}
 }
+
+/* Tells whether the signal of the thread that has executed the program is pending, and no other. */
+ROLE(alone)
+{
+	int own = atoi(arguments[1]), other = own == SIGUSR1 ? SIGUSR2 : SIGUSR1;
+	sigset_t pending;
+
+	sigpending(&pending);
+	return count == 2 && sigismember(&pending, own) && !sigismember(&pending, other) ? 0 : 1;
+}
+
+static void *execute_with_a_signal(void *signal)
+{
+	char own[20];
+
+	snprintf(own, sizeof(own), "%d", (int)(long)signal);
+	pthread_kill(pthread_self(), (int)(long)signal);
+	racing++;
+	while (racing < 2)
+		;
+	execl("/proc/self/exe", "alone", own, NULL);
+	return NULL;
+}
+
+CASE(what_is_pending_for_a_thread_goes_with_it)
+{
+	for (int round = 0; round < 20; round++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			pthread_t thread;
+			sigset_t set;
+
+			sigemptyset(&set);
+			sigaddset(&set, SIGUSR1);
+			sigaddset(&set, SIGUSR2);
+			sigprocmask(SIG_BLOCK, &set, NULL);
+			racing = 0;
+			pthread_create(&thread, NULL, execute_with_a_signal, (void *)SIGUSR1);
+			execute_with_a_signal((void *)SIGUSR2);
+			pause();
+		}
+		CHECK(exits_with(child, 0));
+	}
+}

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use crtos_abi::{
     UserAddr,
     channel::RESULT_IN_LINUX,
-    ids::{Pid, PidNamespace, ProcessNumber, Tid},
+    ids::{Pid, PidNamespace, ProcessNumber},
 };
 use crtos_channel::Operation;
 use crtos_sched::CpuSet;
@@ -21,7 +21,7 @@ use linux_raw_sys::general as linux;
 
 use crtos_core::{
     mm::space::AddressSpace,
-    task::{self, Mutex, PortPermissions},
+    task::{self, Mutex, PortPermissions, WaitQueue},
 };
 
 use crate::{
@@ -59,8 +59,6 @@ pub struct Legacy {
     pub limits: Own,
     /// Its interval timers.
     timers: timers::Kept,
-    /// The thread that executes the program.
-    thread: Tid,
     /// The signals that were pending, or came while the program was executed.
     pending: Vec<Pending>,
     /// What it used.
@@ -79,6 +77,11 @@ struct Pending {
 }
 
 impl Legacy {
+    /// Whether `process` leaves it. Those that share their memory have one number.
+    fn is_of(&self, process: &Process) -> bool {
+        self.process == process.number && self.ids == process.ids()
+    }
+
     /// Has the timers go on, and the signals be pending, in the process that goes on. Thread
     /// context; may sleep.
     pub fn resume(self, process: &Arc<Process>) -> Result<(), Errno> {
@@ -104,8 +107,11 @@ impl Legacy {
     }
 }
 
-/// What has not been taken over yet.
+/// What has not been taken over yet: of each process once.
 static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
+
+/// Threads that wait until another one of their process has executed no program.
+static NEXT: WaitQueue = WaitQueue::new();
 
 /// Whether the process of these ids executes a program, and no other process has come yet that goes
 /// on under them: from now on one has.
@@ -117,15 +123,7 @@ pub fn claim(ids: (PidNamespace, Pid)) -> bool {
 
 /// What the process of these ids had before it executed its program.
 pub fn taken_over(ids: (PidNamespace, Pid)) -> Option<Legacy> {
-    let mut legacy = take_legacy(|legacy| legacy.ids == ids)?;
-    // Several threads may have begun to execute a program. The first one has left what was the
-    // process's, and nobody comes for what the others had.
-    while let Some(mut other) = take_legacy(|legacy| legacy.ids == ids) {
-        if legacy.pending.try_reserve(other.pending.len()).is_ok() {
-            legacy.pending.append(&mut other.pending);
-        }
-    }
-    Some(legacy)
+    take_legacy(|legacy| legacy.ids == ids)
 }
 
 /// Child `pid` of `parent`, whose account is `account`, was waited for: if it was about to execute
@@ -254,21 +252,24 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let (process, ids, files) = (user.process.number, user.process.ids(), user.process.files());
-    // What another process with that id has left, and nobody came for. What another thread of this
-    // one has left stays: the process that goes on takes that.
+    // What another process with that id has left, and nobody came for.
     drop(take_legacy(|legacy| legacy.ids == ids && legacy.process != process));
-    {
+    let hand_over = || {
         let mut handed_over = HANDED_OVER.lock();
         // If another thread has got to it, nobody comes any more for what this one leaves.
         super::note_if_gone();
         if user.process.is_ending() {
-            return Err(Errno::GONE);
+            return Some(Err(Errno::GONE));
         }
-        handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        if handed_over.iter().any(|legacy| legacy.is_of(&user.process)) {
+            return None;
+        }
+        if handed_over.try_reserve(1).is_err() {
+            return Some(Err(Errno::ENOMEM));
+        }
         handed_over.push(Legacy {
             process,
             ids,
-            thread: user.tid,
             is_claimed: false,
             files: files.clone(),
             affinity: current.affinity(),
@@ -281,7 +282,11 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
             account: user.process.account().clone(),
             signal_watchers: user.process.signal_watchers.get().cloned(),
         });
-    }
+        Some(Ok(()))
+    };
+    // As under Linux, one thread at a time.
+    NEXT.wait_until(None, |_| signal::is_interrupted(), hand_over)
+        .map_err(|_| Errno::RESTART_ALWAYS)??;
     // Linux tells of the end of the shadow when it goes on as another one.
     let _tie = user.process.tie();
     let exec = |in_realm_only| {
@@ -296,8 +301,8 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
     };
     let mut result = exec(true);
     if let Ok(refused) = result {
-        let is_own = |legacy: &Legacy| legacy.process == process && legacy.thread == user.tid;
-        if let Some(legacy) = take_legacy(is_own) {
+        if let Some(legacy) = take_legacy(|legacy| legacy.is_of(&user.process)) {
+            NEXT.wake_all();
             legacy.give_back(user)?;
         }
         if refused == RESULT_IN_LINUX {
