@@ -25,6 +25,7 @@ struct pci_dev;
 struct crtos_file {
 	struct mutex lock;			/* that it becomes one process at most */
 	struct crtos_process *process;		/* set once; see crtos_file_process() */
+	struct crtos_thread *heir_of;		/* see crtos_thread_bequeath(); under realm_lock */
 	bool owns;				/* cells or the launch, perhaps; under crtos.lock */
 	u32 traces;				/* what is traced for it; under realm_lock */
 	spinlock_t reason_lock;			/* protects reason */

@@ -241,13 +241,13 @@ static int locked_spawn(struct crtos_file *file, const struct path *path, void _
  */
 static int reopen(struct file *file, unsigned long flags)
 {
-	struct crtos_file *crtos_file = file->private_data;
+	struct crtos_process *process = crtos_file_process(file->private_data);
 	struct file *again;
 	int fd;
 
 	if (flags & ~(unsigned long)O_CLOEXEC)
 		return -EINVAL;
-	if (!crtos_file_process(crtos_file))
+	if (!process)
 		return -EPERM;
 	fd = get_unused_fd_flags(flags);
 	if (fd < 0)
@@ -257,6 +257,9 @@ static int reopen(struct file *file, unsigned long flags)
 		put_unused_fd(fd);
 		return PTR_ERR(again);
 	}
+	/* Only that of a program is to stay over execve. */
+	if (!(flags & O_CLOEXEC))
+		crtos_thread_bequeath(process, again->private_data);
 	fd_install(fd, again);
 	return fd;
 }
@@ -354,6 +357,7 @@ static int crtos_release(struct inode *inode, struct file *file)
 {
 	struct crtos_file *crtos_file = file->private_data;
 
+	crtos_heir_decided(crtos_file);
 	if (crtos_file->process) {
 		crtos_process_over(crtos_file->process);
 		crtos_process_put(crtos_file->process);

@@ -213,7 +213,7 @@ static void reap_work(struct work_struct *work)
 	crtos_threads_wake(process);
 	crtos_realm_unlock();
 	if (atomic_read(&process->calls) || atomic_read(&process->mappings) ||
-	    crtos_pages_pinned(process)) {
+	    crtos_pages_pinned(process) || crtos_threads_have_heir(process)) {
 		queue_delayed_work(crtos.work, &process->reap, REAP_PERIOD);
 		return;
 	}
@@ -360,6 +360,7 @@ int crtos_spawn(struct crtos_file *file, const struct path *path,
 	crtos_realm_lock();
 	error = spawn(file, path, &spawned);
 	crtos_realm_unlock();
+	crtos_heir_decided(file);
 	/* Its parent, which waits for it, hears of what is lost meanwhile. */
 	if (!error && crtos_kept_watch(file->process)) {
 		crtos_process_over(file->process);

@@ -128,6 +128,7 @@ struct crtos_thread {
 	bool asking;			/* for a page: the slot is the kernel's; the thread's own */
 	bool stopped;			/* by a signal, and the kernel knows; the thread's own */
 	bool leaving;			/* exits or executes a program, others stay; realm_lock */
+	struct crtos_file *heir;	/* see crtos_thread_bequeath(); under realm_lock */
 	struct rcu_head rcu;
 	struct crtos_request request;	/* the thread's own */
 };
@@ -192,6 +193,10 @@ void crtos_thread_remove(struct crtos_thread *thread);
 void crtos_threads_remove(struct crtos_process *process);
 bool crtos_threads_remove_leaving(struct crtos_process *process);
 void crtos_threads_leave(struct crtos_process *process);
+void crtos_thread_bequeath(struct crtos_process *process, struct crtos_file *heir);
+void crtos_thread_disinherit(struct crtos_thread *thread);
+void crtos_heir_decided(struct crtos_file *heir);
+bool crtos_threads_have_heir(struct crtos_process *process);
 void crtos_threads_tell_leaving(struct crtos_process *process);
 bool crtos_threads_run(struct crtos_process *process);
 void crtos_threads_wake(struct crtos_process *process);

@@ -117,6 +117,12 @@ static int remote(struct crtos_process *process, struct crtos_remote __user *use
 	if (!thread || thread->slot != call.slot || thread->asking ||
 	    (call.has_result && (!thread->busy || crtos_vouches(thread->request.op))))
 		return -EINVAL;
+	/* One that comes back has executed no program. */
+	if (READ_ONCE(thread->heir)) {
+		crtos_realm_lock();
+		crtos_thread_disinherit(thread);
+		crtos_realm_unlock();
+	}
 	if (call.has_result) {
 		/* A call that a signal interrupts starts again without the result. */
 		if (put_user(0, &user->has_result))

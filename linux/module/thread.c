@@ -148,6 +148,7 @@ void crtos_thread_remove(struct crtos_thread *thread)
 	struct crtos_process *process = thread->process;
 	struct crtos_realm *realm = process->realm;
 
+	crtos_thread_disinherit(thread);
 	list_del(&thread->link);
 	RCU_INIT_POINTER(realm->threads[thread->slot], NULL);
 	xa_erase(&process->by_tid, thread->tid);
@@ -205,7 +206,8 @@ bool crtos_threads_remove_leaving(struct crtos_process *process)
 	list_for_each_entry_safe(thread, next, &process->threads, link) {
 		if (!thread->leaving)
 			continue;
-		if (crtos_thread_left(thread) && !list_is_singular(&process->threads))
+		if (crtos_thread_left(thread) && !thread->heir &&
+		    !list_is_singular(&process->threads))
 			crtos_thread_remove(thread);
 		else
 			again = true;
@@ -229,6 +231,83 @@ void crtos_threads_leave(struct crtos_process *process)
 		thread->leaving |= same_thread_group(thread->task, current);
 	mod_delayed_work(crtos.work, &process->reap, LEAVE_DELAY);
 	crtos_realm_unlock();
+}
+
+/**
+ * crtos_thread_bequeath() - the calling thread is about to execute a program
+ * @process: its process
+ * @heir: the file that is to become the process of that program
+ *
+ * The kernel hears that the thread is gone only when it is decided whether a process goes on
+ * with what the thread has left: when the file has become a process, when it is released, or
+ * when the thread comes back, because the program was not executed.
+ *
+ * Context: May sleep.
+ */
+void crtos_thread_bequeath(struct crtos_process *process, struct crtos_file *heir)
+{
+	struct crtos_thread *thread;
+
+	crtos_realm_lock();
+	thread = crtos_thread_current(process);
+	if (thread) {
+		crtos_thread_disinherit(thread);
+		heir->heir_of = thread;
+		WRITE_ONCE(thread->heir, heir);
+	}
+	crtos_realm_unlock();
+}
+
+/**
+ * crtos_thread_disinherit() - a thread has no heir any more
+ * @thread: the thread
+ *
+ * Context: Under realm_lock.
+ */
+void crtos_thread_disinherit(struct crtos_thread *thread)
+{
+	if (thread->heir)
+		thread->heir->heir_of = NULL;
+	WRITE_ONCE(thread->heir, NULL);
+}
+
+/**
+ * crtos_heir_decided() - a file has become a process, or will not
+ * @heir: the file
+ *
+ * Context: May sleep.
+ */
+void crtos_heir_decided(struct crtos_file *heir)
+{
+	struct crtos_process *process;
+
+	crtos_realm_lock();
+	if (heir->heir_of) {
+		process = heir->heir_of->process;
+		crtos_thread_disinherit(heir->heir_of);
+		if (!list_empty(&process->link))
+			mod_delayed_work(crtos.work, &process->reap, 0);
+	}
+	crtos_realm_unlock();
+}
+
+/**
+ * crtos_threads_have_heir() - is a thread of a process about to execute a program?
+ * @process: the process
+ *
+ * Context: May sleep.
+ * Return: whether it is not decided yet for one.
+ */
+bool crtos_threads_have_heir(struct crtos_process *process)
+{
+	struct crtos_thread *thread;
+	bool any = false;
+
+	crtos_realm_lock();
+	list_for_each_entry(thread, &process->threads, link)
+		any |= !!thread->heir;
+	crtos_realm_unlock();
+	return any;
 }
 
 /**

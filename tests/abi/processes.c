@@ -525,6 +525,26 @@ CASE(descriptors_close_when_who_executes_a_program_is_killed)
 	}
 }
 
+/* At whatever moment, and nobody waits for it. */
+CASE(they_do_where_nobody_waits)
+{
+	signal(SIGCHLD, SIG_IGN);
+	for (int round = 0; round < 40; round++) {
+		int ends[2];
+
+		CHECK(pipe(ends) == 0);
+		pid_t child = fork();
+
+		if (child == 0) {
+			execl("/proc/self/exe", "executing", NULL);
+			_exit(1);
+		}
+		close(ends[1]);
+		usleep(20000 + round * 500);
+		CHECK(kill(child, SIGKILL) == 0 && has_ended(ends[0]));
+	}
+}
+
 /* Tells whether the signal of the thread that has executed the program is pending, and no other. */
 ROLE(alone)
 {

@@ -100,6 +100,7 @@ fn finish() {
     if was_last {
         user.process.herald.dismiss();
         execve::hand_over_signals(&user.process);
+        execve::give_up(&user.process);
     } else {
         spares::tidy(&user.process);
     }

@@ -13,7 +13,7 @@ use crtos_abi::{
     channel::RESULT_IN_LINUX,
     ids::{Pid, PidNamespace, ProcessNumber},
 };
-use crtos_channel::Operation;
+use crtos_channel::{Operation, Start};
 use crtos_sched::CpuSet;
 use crtos_signal::{Info, info::SI_TIMER};
 use crtos_syscalls::structs::Stat;
@@ -31,12 +31,13 @@ use crate::{
     process::{
         Process, ThreadExt as _, UserThread,
         account::{Account, Usage},
-        lapse,
+        housekeeper, lapse,
         limits::Own,
         speculation::Speculation,
         threads,
     },
-    remote, signal, timers,
+    remote::{self, slots},
+    signal, timers,
 };
 
 /// What a process that executes a program leaves to the one that goes on under the same pid.
@@ -134,6 +135,24 @@ pub fn forget(parent: &Process, account: &Account, pid: Pid) {
     };
     while let Some(legacy) = take_legacy(is_of_child) {
         drop(legacy);
+    }
+}
+
+/// `process` has no thread any more: what it has left for the program that it was about to execute
+/// goes, if nobody comes for that. By the time that Linux tells of the end of a shadow, another
+/// process has asked to go on, or none will. Thread context; sleeps.
+pub fn give_up(process: &Process) {
+    let is_left = |legacy: &Legacy| legacy.is_of(process) && !legacy.is_claimed;
+    if !HANDED_OVER.lock().iter().any(is_left) {
+        return;
+    }
+    let comes = slots::is_offered(|owned, start| {
+        start == Start::Process && (owned.namespace(), owned.own_tid().leads()) == process.ids()
+    });
+    if !comes {
+        // It may be about to claim that.
+        housekeeper::wait_for_round();
+        drop(take_legacy(is_left));
     }
 }
 

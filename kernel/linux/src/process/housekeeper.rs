@@ -6,6 +6,7 @@
 //! makes every wake-up there longer.
 
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::channel::KERNEL_SEALED;
 use crtos_abi::ids::RealmCpu;
@@ -18,7 +19,7 @@ use crtos_core::{
     arch,
     devices::interrupts,
     mm::{space::AddressSpace, window},
-    task::{self, Mutex, Scheduling, Spawn, Thread},
+    task::{self, Mutex, Scheduling, Spawn, Thread, WaitQueue},
     time::{self, Nanos},
 };
 
@@ -41,6 +42,13 @@ static HOUSEKEEPER: Once<Arc<Thread>> = Once::new();
 
 /// How often the housekeeper looks around. The module stores Linux's clocks twice a second.
 const PERIOD: Nanos = Nanos::from_millis(250);
+
+/// How often the housekeeper has begun and ended to look for what Linux offers.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+/// Threads that wait for the end of a look.
+static LOOKING: WaitQueue = WaitQueue::new();
 
 /// Processes that want spares.
 static WANTING: Mutex<Vec<Weak<Process>>> = Mutex::new(Vec::new());
@@ -81,6 +89,15 @@ pub fn want_spares(process: &Arc<Process>) {
     wake();
 }
 
+/// Waits until the housekeeper has made all processes that it was about to make. Thread context;
+/// sleeps.
+pub fn wait_for_round() {
+    let next = BEGUN.load(Ordering::SeqCst) + 1;
+    wake();
+    let has_ended = || (ENDED.load(Ordering::SeqCst) >= next).then_some(());
+    let _ = LOOKING.wait_until(None, |_| false, has_ended);
+}
+
 fn keep_house() {
     let Some(channel) = remote::channel() else { return };
     // Spares that make further ones.
@@ -90,6 +107,7 @@ fn keep_house() {
     // What there was before this thread has not been asked about.
     let mut has_looked = false;
     loop {
+        let round = BEGUN.fetch_add(1, Ordering::SeqCst) + 1;
         slots::take_offers(|slot| match slots::accept(slot) {
             // An id that has come again would be two programs'.
             Some((owned, Start::Thread)) if threads::is_taken(&owned) => spares::dispose([owned]),
@@ -103,6 +121,8 @@ fn keep_house() {
             },
             None => spares::take_signal(channel, slot),
         });
+        ENDED.store(round, Ordering::SeqCst);
+        LOOKING.wake_all();
         answer_end(channel);
         answer_seal(channel);
         answer_devices(channel, &mut has_looked);

@@ -147,6 +147,19 @@ pub fn accept_if(
     Some(accepted)
 }
 
+/// Whether Linux offers something that is meant, and nobody has taken it. Looks at all slots.
+pub fn is_offered(mut is_meant: impl FnMut(&OwnedSlot, Start) -> bool) -> bool {
+    (0..SLOTS).filter_map(Slot::new).any(|slot| {
+        let mut found = false;
+        let taken = accept_if(slot, |owned, start| {
+            found = is_meant(owned, start);
+            false
+        });
+        debug_assert!(taken.is_none());
+        found
+    })
+}
+
 /// Gives a slot back whose shadow thread is gone.
 pub fn free(owned: OwnedSlot) {
     let slot = owned.slot();

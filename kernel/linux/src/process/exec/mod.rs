@@ -118,6 +118,8 @@ pub fn first_thread() {
         let Some(user) = current.user() else { return };
         let loaded = load(user);
         process::note_if_gone();
+        // What one that was not loaded has not taken over.
+        drop(process::execve::taken_over(user.process.ids()));
         loaded
             .map_err(|error| match user.process.is_ending() {
                 true => {
