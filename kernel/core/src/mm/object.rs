@@ -10,8 +10,8 @@ use super::{frames, heap, window};
 use crate::devices::{links::Presence, pci::Registers};
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::sync::SpinLock;
-use crate::task::Mutex;
-use crate::time;
+use crate::task::{self, Mutex};
+use crate::time::{self, Nanos};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -35,6 +35,8 @@ pub struct Object {
     count: AtomicU64,
     /// Held while pages are read from Linux.
     loading: Mutex<()>,
+    /// Since when that is held, or was held last.
+    loading_since: AtomicU64,
     /// What is not there is read from Linux when it is touched.
     on_demand: AtomicBool,
     /// [`Object::reach`].
@@ -89,6 +91,11 @@ struct Linuxs {
     /// The number by which futexes know the file.
     key: u64,
 }
+
+/// How long somebody may read pages of an object from Linux before others read them as well, and
+/// how often these look.
+const PATIENCE: Nanos = Nanos::from_millis(1000);
+const PERIOD: Nanos = Nanos::from_micros(200);
 
 /// How many objects programs can change as files ([`Object::extend_reach`]).
 static CHANGING: AtomicU64 = AtomicU64::new(0);
@@ -173,6 +180,7 @@ impl Object {
             pages: Mutex::new(pages),
             count,
             loading: Mutex::new(()),
+            loading_since: AtomicU64::new(0),
             on_demand: AtomicBool::new(false),
             reach: AtomicU64::new(0),
             owner,
@@ -359,9 +367,21 @@ impl Object {
         }
     }
 
-    /// Keeps others from reading what Linux has of it meanwhile. May sleep.
-    pub fn loading(&self) -> impl Drop {
-        self.loading.lock()
+    /// Keeps others from reading what Linux has of it meanwhile. May sleep, but waits for nobody
+    /// who has done so for [`PATIENCE`]: the shadow that reads for them may be stopped, and the
+    /// object be of many users. What two read at once is the same, and is put once.
+    pub fn loading(&self) -> Option<impl Drop> {
+        loop {
+            let now = time::now();
+            if let Some(held) = self.loading.try_lock() {
+                self.loading_since.store(now.0, Ordering::Relaxed);
+                return Some(held);
+            }
+            if now >= Nanos(self.loading_since.load(Ordering::Relaxed)) + PATIENCE {
+                return None;
+            }
+            task::sleep_until(now + PERIOD);
+        }
     }
 
     /// The first run of pages in `range` that are not there, of at most `most` bytes.

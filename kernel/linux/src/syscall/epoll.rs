@@ -80,17 +80,18 @@ pub fn control(row: &Row, args: Args) -> SysResult {
     };
     let Some(inner) = inner else { return in_linux() };
     let source: Arc<dyn Source> = inner.clone();
-    let both = || {
-        let result = in_linux()?;
-        let here = control_local(&set, operation, fd as u32, &source, wanted);
-        if operation == linux::EPOLL_CTL_ADD && here.is_err() {
-            let undo = [args[0], linux::EPOLL_CTL_DEL.into(), fd];
-            let _ = ask(linux::__NR_epoll_ctl, &undo);
-            set.remove_remote();
-        }
-        here.map(|()| result)
-    };
-    if operation == linux::EPOLL_CTL_ADD { set.nest(&inner, both) } else { both() }
+    let result = in_linux()?;
+    let control = || control_local(&set, operation, fd as u32, &source, wanted);
+    if operation != linux::EPOLL_CTL_ADD {
+        return control().map(|()| result);
+    }
+    let here = set.nest(&inner, control);
+    if here.is_err() {
+        let undo = [args[0], linux::EPOLL_CTL_DEL.into(), fd];
+        let _ = ask(linux::__NR_epoll_ctl, &undo);
+        set.remove_remote();
+    }
+    here.map(|()| result)
 }
 
 /// What Linux refuses before it looks for the member.
