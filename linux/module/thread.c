@@ -26,11 +26,18 @@ static void free_thread(struct rcu_head *rcu)
 	kfree(thread);
 }
 
-/* Is more needed than the real user id to tell what a task is permitted? */
+/*
+ * Is more needed than the real user id to tell what a task is permitted? Root is taken to have all
+ * capabilities, and others to have none.
+ */
 static bool has_uncertain_ids(const struct cred *cred)
 {
-	return cred->user_ns != &init_user_ns || !uid_eq(cred->uid, cred->euid) ||
-	       !uid_eq(cred->uid, cred->suid);
+	if (cred->user_ns != &init_user_ns || !uid_eq(cred->uid, cred->euid) ||
+	    !uid_eq(cred->uid, cred->suid))
+		return true;
+	if (uid_eq(cred->uid, GLOBAL_ROOT_UID))
+		return !cap_issubset(CAP_FULL_SET, cred->cap_effective);
+	return !cap_isclear(cred->cap_permitted);
 }
 
 /* Who pays for the calling task: who began its user namespace, by whatever ids it has there. */

@@ -308,7 +308,8 @@ pub struct Slot {
     /// In state `SPAWN`: who pays for the process, a user id in Linux's first user namespace.
     pub heritage_or_payer: u32,
     /// 1 if `uid` is not all that tells what the process is permitted: its other user ids differ,
-    /// or are those of a user namespace, which mean nothing to others.
+    /// or are those of a user namespace, which mean nothing to others; it is root without all
+    /// capabilities, or another user with some.
     pub uncertain_ids: u32,
     // --- 128: written by Linux at any time
     /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel

@@ -233,7 +233,7 @@ pub const TABLE: &[Row] = &[
     row(123, "setfsgid", Remote, HERITAGE, ""),
     row(124, "getsid", Remote, 0, ""),
     row(125, "capget", Remote, POINTERS, ""),
-    row(126, "capset", Remote, POINTERS | HERITAGE, ""),
+    row(126, "capset", Remote, POINTERS | IDS | HERITAGE, ""),
     row(127, "rt_sigpending", Local(RtSigpending), POINTERS, ""),
     row(128, "rt_sigtimedwait", Local(RtSigtimedwait), WAITS | POINTERS, ""),
     row(129, "rt_sigqueueinfo", Dual(RtSigqueueinfo), POINTERS, "as kill"),
