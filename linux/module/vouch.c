@@ -17,7 +17,9 @@
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sched/coredump.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/task.h>
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
 #include <linux/stat.h>
@@ -45,6 +47,7 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_REGISTERS:
 	case CRTOS_OP_SHARE:
 	case CRTOS_OP_FILE_NAME:
+	case CRTOS_OP_MAY:
 		return true;
 	}
 	return false;
@@ -521,6 +524,64 @@ static s64 tell_scheduling(u64 tid)
 	return result;
 }
 
+/* Are all user ids of a task the caller's, and all group ids? */
+static bool has_ids_of(const struct cred *other, const struct cred *cred)
+{
+	return uid_eq(cred->uid, other->euid) && uid_eq(cred->uid, other->suid) &&
+	       uid_eq(cred->uid, other->uid) && gid_eq(cred->gid, other->egid) &&
+	       gid_eq(cred->gid, other->sgid) && gid_eq(cred->gid, other->gid);
+}
+
+/* May others of its user look into a task that has no more rights than they? */
+static bool is_dumpable(struct task_struct *task)
+{
+	bool result;
+
+	task_lock(task);
+	result = task->mm && get_dumpable(task->mm) == SUID_DUMP_USER;
+	task_unlock(task);
+	return result;
+}
+
+/*
+ * Does Linux permit that to the caller? Its rules are sched_setaffinity(2)'s, prlimit(2)'s and
+ * ptrace(2)'s. Security modules it asks where the shadow makes the call. Under rcu_read_lock().
+ */
+static bool may_do(u64 deed, struct task_struct *task)
+{
+	const struct cred *cred = current_cred(), *other = __task_cred(task);
+
+	switch (deed) {
+	case CRTOS_MAY_SCHEDULE:
+		return uid_eq(cred->euid, other->euid) || uid_eq(cred->euid, other->uid) ||
+		       ns_capable(other->user_ns, CAP_SYS_NICE);
+	case CRTOS_MAY_LIMIT:
+		return has_ids_of(other, cred) || ns_capable(other->user_ns, CAP_SYS_RESOURCE);
+	case CRTOS_MAY_TRACE:
+		return (has_ids_of(other, cred) && is_dumpable(task) &&
+			cred->user_ns == other->user_ns &&
+			cap_issubset(other->cap_permitted, cred->cap_permitted)) ||
+		       ns_capable(other->user_ns, CAP_SYS_PTRACE);
+	}
+	return false;
+}
+
+/* The same of the thread that has a slot, whose shadow has that process id. */
+static s64 may(struct crtos_realm *realm, u64 deed, u64 slot, u64 pid)
+{
+	struct crtos_thread *thread;
+	s64 result = -ESRCH;
+
+	if (slot >= CRTOS_SLOTS)
+		return -EINVAL;
+	rcu_read_lock();
+	thread = rcu_dereference(realm->threads[slot]);
+	if (thread && task_tgid_nr(thread->task) == pid)
+		result = may_do(deed, thread->task) ? 0 : -EPERM;
+	rcu_read_unlock();
+	return result;
+}
+
 /**
  * crtos_vouch() - carry out the request of a thread
  * @thread: the calling task's thread, with a request for which crtos_vouches() is true
@@ -568,6 +629,9 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 		break;
 	case CRTOS_OP_SHARE:
 		*result = share_pages(process, request);
+		break;
+	case CRTOS_OP_MAY:
+		*result = may(process->realm, request->args[0], request->args[1], request->args[2]);
 		break;
 	default:
 		*result = request->args[0] <= CAP_LAST_CAP && capable(request->args[0]) ?

@@ -5,7 +5,10 @@
 //! Addresses are the program's, which the shadow has as well. A result is what a system call
 //! returns (-errno on failure) unless the operation says otherwise.
 
-use crtos_abi::{UserAddr, channel as raw, ids::Tid};
+use crtos_abi::{
+    UserAddr, channel as raw,
+    ids::{Pid, Tid},
+};
 use crtos_syscalls::{cpulist::CpuList, topology::File};
 
 use crate::{Heritage, Slot};
@@ -233,6 +236,16 @@ pub enum Operation<'a> {
         /// From which byte on.
         from: u32,
     },
+    /// Tell whether the calling thread may do something to another one, as Linux decides. Carried
+    /// out by the module. Result: 0 or EPERM; ESRCH if that is not in the slot any more.
+    May {
+        /// What.
+        deed: Deed,
+        /// The slot of the other one.
+        slot: Slot,
+        /// The process id of its shadow, in Linux's first pid namespace.
+        pid: Pid,
+    },
     /// Tell the limits of the memory of the caller. Carried out by the module. Result: 0, and
     /// [`MemoryLimits`] in the words of the reply.
     MemoryLimits,
@@ -299,6 +312,31 @@ impl Source {
 
 /// Where a source lies in its word.
 const SOURCE: u64 = (1 << raw::READ_LENGTH_SHIFT) - 1;
+
+/// What a thread may do to another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// Change its scheduling and its CPUs.
+    Schedule,
+    /// Change the limits of its process.
+    Limit,
+    /// Read and change the memory of its process.
+    Trace,
+}
+
+impl Deed {
+    fn to_word(self) -> u64 {
+        match self {
+            Self::Schedule => raw::MAY_SCHEDULE,
+            Self::Limit => raw::MAY_LIMIT,
+            Self::Trace => raw::MAY_TRACE,
+        }
+    }
+
+    fn from_word(word: u64) -> Option<Self> {
+        [Self::Schedule, Self::Limit, Self::Trace].into_iter().find(|deed| deed.to_word() == word)
+    }
+}
 
 /// Bytes of a name in a reply to [`Operation::FileName`].
 pub const NAME_PART: usize = 48;
@@ -681,6 +719,9 @@ impl<'a> Operation<'a> {
             Self::FileName { fd, from } => {
                 (raw::OP_FILE_NAME, pad([fd as u32 as u64, from.into()]))
             }
+            Self::May { deed, slot, pid } => {
+                (raw::OP_MAY, pad([deed.to_word(), slot.get() as u64, pid.get().into()]))
+            }
             Self::MemoryLimits => (raw::OP_MEMORY_LIMITS, pad([])),
             Self::DescriptorLimits => (raw::OP_DESCRIPTOR_LIMITS, pad([])),
             Self::DescriptorsInUse { from } => (raw::OP_DESCRIPTORS_IN_USE, pad([from.into()])),
@@ -778,6 +819,14 @@ impl<'a> Operation<'a> {
                 }
             }
             raw::OP_FILE_NAME => Self::FileName { fd: half(first)? as i32, from: half(second)? },
+            raw::OP_MAY => Self::May {
+                deed: Deed::from_word(first).ok_or(DecodeError::BadArgument)?,
+                slot: usize::try_from(second)
+                    .ok()
+                    .and_then(Slot::new)
+                    .ok_or(DecodeError::BadArgument)?,
+                pid: Pid::new(half(third)?).ok_or(DecodeError::BadArgument)?,
+            },
             raw::OP_MEMORY_LIMITS => Self::MemoryLimits,
             raw::OP_DESCRIPTOR_LIMITS => Self::DescriptorLimits,
             raw::OP_DESCRIPTORS_IN_USE => Self::DescriptorsInUse { from: half(first)? },
@@ -874,6 +923,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_SEGMENT => "segment",
         raw::OP_LIMITS => "limits",
         raw::OP_FILE_NAME => "name of a file",
+        raw::OP_MAY => "may",
         raw::OP_MEMORY_LIMITS => "memory limits",
         raw::OP_REGISTERS => "registers",
         raw::OP_SHARE => "share",

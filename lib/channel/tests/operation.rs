@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the kernel encodes, the shadow decodes.
 
-use crtos_abi::{UserAddr, channel as raw, ids::Tid};
+use crtos_abi::{
+    UserAddr, channel as raw,
+    ids::{Pid, Tid},
+};
 use crtos_channel::{
     Encoded, Heritage, Operation, Slot,
     operation::{
-        DecodeError, DescriptorLimits, DescriptorsInUse, Device, Disposition, FileStatus,
+        DecodeError, Deed, DescriptorLimits, DescriptorsInUse, Device, Disposition, FileStatus,
         FirstMade, Room, Scheduling, Source, name,
     },
 };
@@ -21,6 +24,10 @@ fn disposition() -> impl Strategy<Value = Disposition> {
 
 fn device() -> impl Strategy<Value = Device> {
     prop_oneof![Just(Device::Null), Just(Device::Zero), Just(Device::Full)]
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![Just(Deed::Schedule), Just(Deed::Limit), Just(Deed::Trace)]
 }
 
 fn source() -> impl Strategy<Value = Source> {
@@ -64,6 +71,11 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
         Just(Operation::DescriptorLimits),
         Just(Operation::MemoryLimits),
         (any::<i32>(), any::<u32>()).prop_map(|(fd, from)| Operation::FileName { fd, from }),
+        (deed(), 0..raw::SLOTS, 1..=i32::MAX as u32).prop_map(|(deed, slot, pid)| May {
+            deed,
+            slot: Slot::new(slot).unwrap(),
+            pid: Pid::new(pid).unwrap(),
+        }),
     ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),

@@ -579,7 +579,7 @@ pub const TABLE: &[Row] = &[
         "process_vm_readv",
         Dual(ProcessVmReadv),
         POINTERS,
-        "of a process of the realm that belongs to the same user since both began, or with CAP_SYS_PTRACE",
+        "of a process of the realm that Linux lets the caller trace",
     ),
     row(311, "process_vm_writev", Dual(ProcessVmWritev), POINTERS, "as process_vm_readv"),
     row(312, "kcmp", Dual(Kcmp), POINTERS, ""),

@@ -137,6 +137,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         | Operation::Limits { .. }
         | Operation::MemoryLimits
         | Operation::FileName { .. }
+        | Operation::May { .. }
         | Operation::Registers { .. }
         | Operation::Segment { .. }
         | Operation::Share { .. } => Err(Errno::ENOSYS),

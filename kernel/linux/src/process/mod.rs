@@ -12,6 +12,7 @@
 //! | [`spares`], [`housekeeper`] | shadow threads that wait for a thread; who has them made |
 //! | [`account`], [`meter`] | what was used; clocks of processor time |
 //! | [`lapse`] | what its real-time threads do that has no worst case |
+//! | [`rights`] | what one may do to another |
 //! | [`scheduling`], [`restart`] | how threads are scheduled; calls that go on after a signal |
 //! | [`speculation`] | what a thread has asked for of what the processor executes ahead |
 
@@ -26,6 +27,7 @@ pub mod lapse;
 pub mod limits;
 mod meter;
 mod restart;
+pub mod rights;
 pub mod scheduling;
 pub mod spares;
 pub mod speculation;

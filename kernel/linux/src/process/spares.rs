@@ -31,6 +31,7 @@ use crtos_syscalls::Row;
 
 use super::{
     Members, Process, ThreadExt as _, UserThread, housekeeper,
+    rights::{self, Deed},
     threads::{self, each_process},
 };
 use crate::{
@@ -258,7 +259,9 @@ pub fn changing<R>(row: &Row, args: &Args, call: impl FnOnce() -> R) -> R {
     let Some(thread) = Tid::named(id).and_then(|tid| threads::find(&user.process, tid)) else {
         return call();
     };
-    changing_other(thread.user(), call)
+    // Whom Linux refuses has no spares of others end.
+    let other = thread.user().filter(|other| rights::check(other, Deed::Schedule).is_ok());
+    changing_other(other, call)
 }
 
 /// Makes a call that may change what threads inherit of `other`, which goes on meanwhile.

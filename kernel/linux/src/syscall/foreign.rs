@@ -14,7 +14,11 @@ use crate::{
     abi::{Args, Errno, SysResult},
     files::{Description, Files, Memory},
     memory::{Scratch, user},
-    process::{Process, ThreadExt as _, UserThread, threads},
+    process::{
+        Process, ThreadExt as _, UserThread,
+        rights::{self, Deed},
+        threads,
+    },
     remote,
 };
 
@@ -49,15 +53,8 @@ fn check_access(user: &UserThread, process: &Arc<Process>, tid: u64) -> Result<(
         Err(error) => return Err(error),
         Ok(_) => return Err(Errno::EPERM),
     }
-    // Whoever may trace the shadow has it say what they like: more than what belongs to their own
-    // user is Linux's kernel's to grant.
-    let same = |uid| process.certain_uid() == Some(uid);
-    let is_permitted = user.process.certain_uid().is_some_and(same);
-    if is_permitted || remote::is_capable(linux::CAP_SYS_PTRACE)? {
-        Ok(())
-    } else {
-        Err(Errno::EPERM)
-    }
+    // The shadow may say anything.
+    rights::check_process(process, Deed::Trace)
 }
 
 /// process_vm_readv(pid, own, count, other, count, flags).
@@ -168,6 +165,8 @@ pub fn kcmp(row: &Row, args: Args) -> SysResult {
     }
     // Linux knows whether the caller may.
     remote::own_call(linux::__NR_kcmp, &[first, second, VM, 0, 0])?;
+    rights::check_process(one, Deed::Trace)?;
+    rights::check_process(other, Deed::Trace)?;
     let address = |files: &Arc<Files>| Arc::as_ptr(files).addr();
     let has_one_thread = |process: &Process| process.members.lock().threads.len() == 1;
     match kind {

@@ -19,6 +19,7 @@ use crate::{
     process::{
         Process, ThreadExt as _,
         limits::{self, Limit},
+        rights::{self, Deed},
         threads,
     },
     remote,
@@ -57,6 +58,7 @@ pub fn prlimit64(args: Args) -> SysResult {
     };
     let limit = if new.is_null() { None } else { Some(user::read_words(new)?) };
     // Linux says who may ask, and change it.
+    rights::check_process(&process, Deed::Limit)?;
     remote::own_call(linux::__NR_prlimit64, &[pid, resource.into(), 0, 0])?;
     if let Some(limit) = limit {
         set_own(&process, resource, limit)?;

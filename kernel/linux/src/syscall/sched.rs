@@ -17,6 +17,7 @@ use crate::{
     memory::user,
     process::{
         ThreadExt as _, UserThread, lapse,
+        rights::{self, Deed},
         scheduling::{prepare, scheduling},
         spares, threads,
         user_limits::UserLimits,
@@ -122,8 +123,15 @@ fn alone(thread: &Thread) -> Option<MutexGuard<'_, ()>> {
     Some(user.rescheduling.lock())
 }
 
+/// Fails if the thread belongs to another process of the realm, and the caller may not schedule it.
+fn check_rights(target: &Target) -> Result<(), Errno> {
+    let user = target.thread.as_deref().and_then(|thread| thread.user());
+    user.map_or(Ok(()), |user| rights::check(user, Deed::Schedule))
+}
+
 /// Has Linux permit `wanted` for the shadow of `target`, then gives it to `target`.
 fn set(target: &Target, wanted: Scheduling) -> SysResult {
+    check_rights(target)?;
     let alone = target.thread.as_deref().and_then(alone);
     if wanted.policy == Policy::Deadline
         && let Some(thread) = &target.thread
@@ -398,6 +406,7 @@ pub fn setaffinity([pid, length, address, ..]: Args) -> SysResult {
     let linux_too =
         || remote::own_call(linux::__NR_sched_setaffinity, &[pid, length as u64, address]);
     let Some(thread) = &target.thread else { return linux_too() };
+    check_rights(&target)?;
     // Linux tells who may; that it has none of these CPUs does not matter.
     if !is_own(thread)
         && let Err(error @ (Errno::EPERM | Errno::ESRCH | Errno::GONE)) = linux_too()
