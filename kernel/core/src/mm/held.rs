@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Objects as the programs of a user hold them: pages that these bring there count for the user's
 //! quota as long as one of them holds the object. What others bring counts for those, so that
-//! nobody pays for what another one reads of a file, or is refused it.
+//! nobody pays for what another one reads of a file, or is refused it. Nor is what one program
+//! calls a file what others are told: it may see other files by these names.
 
 use super::{
     frames::{self, OwnedPage},
@@ -9,6 +10,7 @@ use super::{
     quota::Quota,
     space::{MapError, Obstacle, Prepared},
 };
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Deref;
 use crtos_vm::FRAME_SIZE;
@@ -18,6 +20,23 @@ use crtos_vm::FRAME_SIZE;
 pub struct Held {
     object: Arc<Object>,
     share: Option<Arc<Share>>,
+    name: Option<Arc<Name>>,
+}
+
+/// What a program knows pages by (`/proc/PID/maps`).
+#[derive(Debug)]
+pub enum Name {
+    /// A file of Linux.
+    File {
+        /// The device, as statx(2) tells it (`new_encode_dev` of Linux).
+        device: u32,
+        /// The number of the file there.
+        number: u64,
+        /// Its path, in the eyes of the program.
+        path: Box<[u8]>,
+    },
+    /// The vDSO and its data.
+    Vdso,
 }
 
 /// One of those by which a user's programs hold an object.
@@ -33,7 +52,17 @@ impl Held {
         let Some(quota) = quota else { return Ok(object.into()) };
         object.enter(quota)?;
         let share = Share { object: object.clone(), quota };
-        Ok(Self { object, share: Some(Arc::new(share)) })
+        Ok(Self { object, share: Some(Arc::new(share)), name: None })
+    }
+
+    /// The same, which the program knows by that name.
+    pub fn named(self, name: Option<Arc<Name>>) -> Self {
+        Self { name, ..self }
+    }
+
+    /// What the program knows it by.
+    pub fn name(&self) -> Option<&Arc<Name>> {
+        self.name.as_ref()
     }
 
     fn payer(&self) -> Option<&'static Quota> {
@@ -76,7 +105,7 @@ impl Held {
 impl From<Arc<Object>> for Held {
     /// What counts for nobody.
     fn from(object: Arc<Object>) -> Self {
-        Self { object, share: None }
+        Self { object, share: None, name: None }
     }
 }
 

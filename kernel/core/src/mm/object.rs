@@ -12,7 +12,6 @@ use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::sync::SpinLock;
 use crate::task::{self, Mutex};
 use crate::time::{self, Nanos};
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -43,23 +42,6 @@ pub struct Object {
     reach: AtomicU64,
     owner: Owner,
     payers: SpinLock<Vec<Payer>>,
-    name: SpinLock<Option<Arc<Name>>>,
-}
-
-/// What programs know the pages by (`/proc/PID/maps`).
-#[derive(Debug)]
-pub enum Name {
-    /// A file of Linux, as it was called when it was mapped first.
-    File {
-        /// The device, as statx(2) tells it (`new_encode_dev` of Linux).
-        device: u32,
-        /// The number of the file there.
-        number: u64,
-        /// Its path.
-        path: Box<[u8]>,
-    },
-    /// The vDSO and its data.
-    Vdso,
 }
 
 /// What the pages count for that the programs of a user have brought, besides the places where they
@@ -185,20 +167,7 @@ impl Object {
             reach: AtomicU64::new(0),
             owner,
             payers: SpinLock::new(Vec::new()),
-            name: SpinLock::new(None),
         }))
-    }
-
-    /// What programs know it by.
-    pub fn name(&self) -> Option<Arc<Name>> {
-        self.name.lock().clone()
-    }
-
-    /// Programs know it by that name from now on. Not on a real-time path: it allocates.
-    pub fn set_name(&self, name: Name) {
-        let name = Some(Arc::new(name));
-        let old = core::mem::replace(&mut *self.name.lock(), name);
-        drop(old);
     }
 
     fn linuxs(&self) -> Option<&Linuxs> {

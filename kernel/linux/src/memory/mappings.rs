@@ -104,7 +104,7 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
         // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
         _ => Errno::ENODEV,
     })?;
-    let object = contents.object;
+    let object = named::named((fd, contents.identity), contents.object);
     let backing = Backing::private(object.clone(), offset);
     let mapped = space.map(Map { backing: Some(backing), ..map });
     if let Some(mirror) = mirror {
@@ -114,17 +114,16 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
         tidy(space);
     }
     let start = mapped?;
-    let file = (fd, status.file.identity);
-    named::note(file, &object, start..start + length, protection, offset);
+    named::tell(&object, start..start + length, protection, offset);
     Ok(start)
 }
 
 fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
     let Request { map, kind, huge, fd, offset } = request;
     let (length, protection) = (map.length, map.protection);
-    let tell = |object: &Object, start: UserAddr| {
-        let file = (fd, status.file.identity);
-        named::note(file, object, start..start + length, protection, offset);
+    let named = |object: Held| named::named((fd, status.file.identity), object);
+    let tell = |object: &Held, start: UserAddr| {
+        named::tell(object, start..start + length, protection, offset);
     };
     let source = Source::of(fd, status);
     let mut may_write = status.may_write();
@@ -168,11 +167,12 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             let object = shared::object(kept, may_write)?;
             spares::reserve_spare()?;
             across::prepare();
-            let backing = Backing::shared(object.clone().into(), offset, may_write);
-            space.set_mirror(mirror, Target::of_linux(object.clone(), offset, kept));
+            let held = named(object.clone().into());
+            let backing = Backing::shared(held.clone(), offset, may_write);
+            space.set_mirror(mirror, Target::of_linux(object, offset, kept));
             let start = space.map(Map { backing: Some(backing), ..map })?;
             space.use_mirror(mirror);
-            tell(&object, start);
+            tell(&held, start);
             return Ok(start);
         }
         let object = Held::new(FILES.get(kept, Object::anonymous)?, space.quota())?;
@@ -188,16 +188,14 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         } else if !status.file.is_empty {
             contents::load(space, &object, source, part)?;
         }
-        let backing = Backing::shared(object.clone(), offset, may_write);
-        let object = Arc::clone(&object);
-        let (writable, attachment) = (may_write, false);
-        space.set_mirror(
-            mirror,
-            Target { object: object.clone(), offset, writable, attachment, kept },
-        );
+        let held = named(object);
+        let backing = Backing::shared(held.clone(), offset, may_write);
+        let object = Arc::clone(&held);
+        let target = Target { object, offset, writable: may_write, attachment: false, kept };
+        space.set_mirror(mirror, target);
         let start = space.map(Map { backing: Some(backing), ..map })?;
         space.use_mirror(mirror);
-        tell(&object, start);
+        tell(&held, start);
         Ok(start)
     })();
     if mapped.is_err() {

@@ -13,7 +13,7 @@ use crtos_abi::UserAddr;
 use crtos_core::{
     mm::{
         heap,
-        object::Name,
+        held::Name,
         space::{AddressSpace, Kind, Protection, Region},
     },
     task::{self, Mutex},
@@ -207,7 +207,7 @@ impl Text {
         let (first, end) = (region.start.get(), region.end.get());
         write!(self, "{first:08x}-{end:08x} {reads}{writes}{executes}{shared} ")?;
         let name = region.object_at(region.start).and_then(|(object, _)| object.name());
-        let name = name.as_deref();
+        let name = name.map(|name| &**name);
         match name {
             Some(Name::File { device, number, .. }) => {
                 let offset = attributes.backing.as_ref().map_or(0, |backing| backing.offset);

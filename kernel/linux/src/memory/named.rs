@@ -2,7 +2,7 @@
 //! Names of files that programs map: for `/proc/self/maps` ([`super::maps`]), and for a trace
 //! of those that they execute, so that who reads it can name functions and find callers.
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::ops::Range;
 
 use crtos_abi::UserAddr;
@@ -12,37 +12,66 @@ use crtos_channel::{
 };
 use crtos_core::{
     mm::{
-        object::{Name, Object},
+        heap,
+        held::{Held, Name},
         space::Protection,
     },
-    trace,
+    sync::SpinLock,
+    task, trace,
 };
 
 use crate::{
     abi::{Errno, linux_result},
+    process::ThreadExt as _,
     remote,
 };
 
-/// After `range` of the program of the calling thread has become the file of descriptor `fd` of the
-/// shadow, from `offset` of `object` on: the object gets its name, and who wants to know is told.
-/// Asks Linux for the path of one that has none.
-pub fn note(
-    (fd, identity): (u64, Identity),
-    object: &Object,
-    range: Range<UserAddr>,
-    protection: Protection,
-    offset: u64,
-) {
-    let [_, device, number] = identity;
-    if object.name().is_none()
-        && let Ok(path) = path(fd)
-    {
-        object.set_name(Name::File { device: device as u32, number, path });
+/// What a process has called the last file that it has mapped: a library has several mappings.
+pub struct Last(SpinLock<Option<(Identity, Arc<Name>)>>);
+
+impl Last {
+    /// None so far.
+    pub const fn none() -> Self {
+        Self(SpinLock::new(None))
     }
+
+    fn of(&self, identity: Identity) -> Option<Arc<Name>> {
+        let last = self.0.lock();
+        last.as_ref().filter(|(known, _)| *known == identity).map(|(_, name)| name.clone())
+    }
+
+    fn put(&self, identity: Identity, name: Arc<Name>) {
+        let before = self.0.lock().replace((identity, name));
+        drop(before);
+    }
+}
+
+/// `object` with the name that the calling program has for it, which is about to map it as the file
+/// of descriptor `fd` of the shadow. Others see the same object by names of their own: this one may
+/// be that of a directory which the program alone has there. May sleep, and asks Linux.
+pub fn named((fd, identity): (u64, Identity), object: Held) -> Held {
+    let current = task::current();
+    let Some(user) = current.user() else { return object };
+    let last = &user.process.last_name;
+    let name = last.of(identity).or_else(|| {
+        if !heap::has_reserve() {
+            return None;
+        }
+        let [_, device, number] = identity;
+        let name = Arc::new(Name::File { device: device as u32, number, path: path(fd).ok()? });
+        last.put(identity, name.clone());
+        Some(name)
+    });
+    object.named(name)
+}
+
+/// The program of the calling thread has mapped `object` in `range`, from `offset` on: tells that
+/// to those who want to know.
+pub fn tell(object: &Held, range: Range<UserAddr>, protection: Protection, offset: u64) {
     if trace::wants_lapses()
         && protection.contains(Protection::EXECUTE)
         && let Some(name) = object.name()
-        && let Name::File { path, .. } = &*name
+        && let Name::File { path, .. } = &**name
     {
         trace::mapping(range.start, range.end - range.start, offset, path);
     }

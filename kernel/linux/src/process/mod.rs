@@ -60,6 +60,7 @@ use crtos_core::{
 use crate::{
     files::{Files, Watchers, aio::Contexts},
     futex::across::Herald,
+    memory::named,
     process::{
         account::{Account, Usage},
         spares::Spares,
@@ -133,6 +134,8 @@ pub struct Process {
     pub contexts: Contexts,
     /// Its descriptors; see [`Process::files`].
     pub files: Once<Arc<Files>>,
+    /// What it has called the last file that it has mapped.
+    pub last_name: named::Last,
     /// What its children used; see [`Process::account`].
     pub account: Once<Arc<Account>>,
     /// By which numbers it knows the CPUs.
@@ -188,6 +191,7 @@ impl Process {
             members: Mutex::new(Members::default()),
             contexts: Contexts::default(),
             files: Once::new(),
+            last_name: named::Last::none(),
             account: Once::new(),
             numbering: Chosen::new(),
             own_limits: SpinLock::new(limits::Own::NONE),

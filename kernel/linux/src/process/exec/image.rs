@@ -116,15 +116,14 @@ impl Loader<'_> {
             let mirror = file.cover(offset..file_end, self.space.populates_files())?;
             let behind = segment.address + segment.file_size;
             end = behind.page_up().ok_or(ExecError::Image(ImageError::Invalid))?;
-            let object = file.object.clone();
+            let object = named::named((file.fd(), file.identity), file.object.clone());
             let backing = Backing::private(object.clone(), offset);
             let map = Map::private(Placement::NoReplace(start), end - start, protection);
             self.map(Map { backing: Some(backing), ..map })?;
             if let Some(mirror) = mirror {
                 self.space.use_mirror(mirror);
             }
-            let known = (file.fd(), file.identity);
-            named::note(known, &object, start..end, protection, offset);
+            named::tell(&object, start..end, protection, offset);
             if segment.memory_size > segment.file_size && protection.contains(Protection::WRITE) {
                 self.space.zero(behind, end - behind)?;
             }

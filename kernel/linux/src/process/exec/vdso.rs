@@ -8,7 +8,8 @@ use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_core::{
     mm::{
         frames,
-        object::{Name, Object},
+        held::{Held, Name},
+        object::Object,
         space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
     },
     task::Mutex,
@@ -25,13 +26,13 @@ static PAGES: Mutex<Option<Arc<Object>>> = Mutex::new(None);
 
 /// Maps it and returns the address of the shared object (AT_SYSINFO_EHDR). May sleep.
 pub fn map(space: &AddressSpace) -> Result<UserAddr, MapError> {
-    let object = pages()?;
+    let object = Held::from(pages()?).named(Some(Arc::new(Name::Vdso)));
     let anywhere = Placement::Anywhere { hint: UserAddr::NULL };
     let whole = Map::private(anywhere, PAGE_SIZE + LENGTH, Protection::empty());
     let start = space.map(whole)?;
     // As under Linux, a debugger may change the code for its program; nobody changes the time.
-    let time = Backing::shared(object.clone().into(), 0, false);
-    let code = Backing::private(object.into(), PAGE_SIZE);
+    let time = Backing::shared(object.clone(), 0, false);
+    let code = Backing::private(object, PAGE_SIZE);
     let parts = [
         (start, PAGE_SIZE, Protection::READ, time),
         (start + PAGE_SIZE, LENGTH, Protection::READ | Protection::EXECUTE, code),
@@ -54,6 +55,5 @@ fn pages() -> Result<Arc<Object>, MapError> {
         parts.push(frames::filled_page(part).ok_or(MapError::NoMemory)?);
     }
     let object = Object::behind_time_page(parts.into_iter())?;
-    object.set_name(Name::Vdso);
     Ok(pages.insert(object).clone())
 }
