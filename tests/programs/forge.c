@@ -8,6 +8,9 @@
  *	forge segment ASKED GIVEN COMMAND...	who asks for a segment of shared memory gets another
  *	forge success CALL COMMAND...		system call number CALL succeeds instead of EBADF,
  *						EPERM or EACCES
+ *	forge answer CALL RESULT COMMAND...	it tells RESULT instead
+ *	forge halt CALL COMMAND...		who makes it does nothing any more
+ *	forge freeze FILE COMMAND...		nobody does anything any more as soon as FILE exists
  *
  * and the programs that are run so, or are to be deceived:
  *
@@ -23,16 +26,31 @@
  *	forge queue		asks for room for 1000 signals, and tells how many there is for
  *	forge sealed		changes a file that it has sealed against writing, and tells what is
  *				there
+ *	forge called FILE	maps it, and tells what /proc/self/maps calls it
+ *	forge keep		tells its id and where it has "secret", and waits for a line; with a
+ *				further word it has SCHED_DEADLINE
+ *	forge state PID		tells on how many CPUs another process may run, how much it may
+ *				map, and for how long it may run
+ *	forge confine PID	has it run on one CPU; with a further word it does so again and
+ *				again, while the mask is there, and is not
+ *	forge limit PID		has it map nothing further
+ *	forge starve PID	has it run for shorter
+ *	forge peek PID ADDRESS	tells what another process has there
+ *	forge promote		asks for SCHED_FIFO for its second thread, which tells what it has
+ *	forge touch FILE SECONDS	maps it, and touches it that much later
+ *	forge nest SECONDS	has an epoll set be a member of another that much later
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/io.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -40,6 +58,7 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
@@ -49,7 +68,8 @@ static volatile char text[] = "GENUINE!";
 
 static struct stat real, claimed;
 static const char *old, *new, *copied;
-static long forged_call = -1, asked = -1, given;
+static long forged_call = -1, forged_result, halted_call = -1, asked = -1, given;
+static const char *freezer;
 
 static void say(const char *what, const volatile char *bytes)
 {
@@ -78,10 +98,169 @@ static char *map(const char *name)
 	return page;
 }
 
-static int play(const char *role, const char *name)
+/* What the line of an address in /proc/self/maps ends with. */
+static int called(const char *name)
+{
+	const char *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open(name, O_RDONLY), 0);
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[1024];
+
+	while (maps && fgets(line, sizeof(line), maps))
+		if (strtoul(line, NULL, 16) == (unsigned long)page)
+			return printf("called %s", strchr(line, '/') ?: "nothing\n") < 0;
+	return 1;
+}
+
+static pid_t second;
+
+static void *look(void *nothing)
+{
+	int policy = 0;
+
+	second = gettid();
+	for (int i = 0; i < 100 && policy == 0; i++) {
+		usleep(20000);
+		policy = sched_getscheduler(0);
+	}
+	printf("policy %d\n", policy);
+	exit(0);
+}
+
+static int promote(void)
+{
+	struct sched_param parameters = { .sched_priority = 50 };
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, look, NULL))
+		return 1;
+	while (!*(volatile pid_t *)&second)
+		usleep(1000);
+	sched_setscheduler(second, SCHED_FIFO, &parameters);
+	return pthread_join(thread, NULL);
+}
+
+/* As of sched_setattr(2). */
+struct attributes {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+
+static int reserve(pid_t pid, uint64_t runtime)
+{
+	struct attributes wanted = { .size = sizeof(wanted), .policy = 6, .runtime = runtime };
+
+	wanted.deadline = wanted.period = 100000000;
+	return syscall(SYS_sched_setattr, pid, &wanted, 0);
+}
+
+static int state(pid_t pid)
+{
+	struct attributes is = { 0 };
+	struct rlimit limit;
+	cpu_set_t cpus;
+
+	if (sched_getaffinity(pid, sizeof(cpus), &cpus) || prlimit(pid, RLIMIT_AS, NULL, &limit) ||
+	    syscall(SYS_sched_getattr, pid, &is, sizeof(is), 0))
+		return 1;
+	return printf("%d CPUs, %lx bytes, %lu ns\n", CPU_COUNT(&cpus), limit.rlim_cur,
+		      is.runtime) < 0;
+}
+
+static cpu_set_t *one;
+
+static void *hide(void *nothing)
+{
+	for (;;) {
+		mprotect(one, 4096, PROT_NONE);
+		mprotect(one, 4096, PROT_READ | PROT_WRITE);
+	}
+	return nothing;
+}
+
+static int confine(pid_t pid, int tries)
+{
+	pthread_t hider;
+	cpu_set_t all;
+	int result, cpu = 0;
+
+	one = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	sched_getaffinity(0, sizeof(all), &all);
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_SET(cpu, one);
+	if (tries > 1)
+		pthread_create(&hider, NULL, hide, NULL);
+	do
+		result = sched_setaffinity(pid, sizeof(*one), one);
+	while (result && --tries);
+	return printf("confined %d\n", result) < 0;
+}
+
+static int peek(const char *pid, const char *address)
+{
+	char found[8] = "nothing";
+	struct iovec own = { found, 6 }, other = { (void *)strtoul(address, NULL, 16), 6 };
+
+	if (process_vm_readv(atoi(pid), &own, 1, &other, 1, 0) == 6)
+		found[6] = 0;
+	return printf("peeked %s\n", found) < 0;
+}
+
+static int nest(unsigned int seconds)
+{
+	int outer = epoll_create1(0), inner = epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN };
+
+	puts("ready");
+	fflush(stdout);
+	sleep(seconds);
+	return epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) || puts("nested") < 0;
+}
+
+static int play(const char *role, const char *name, const char *more)
 {
 	char byte;
 
+	if (strcmp(role, "called") == 0)
+		return called(name);
+	if (strcmp(role, "promote") == 0)
+		return promote();
+	if (strcmp(role, "peek") == 0)
+		return peek(name, more);
+	if (strcmp(role, "nest") == 0)
+		return nest(atoi(name));
+	if (strcmp(role, "state") == 0)
+		return state(atoi(name));
+	if (strcmp(role, "confine") == 0)
+		return confine(atoi(name), *more ? 3000 : 1);
+	if (strcmp(role, "limit") == 0) {
+		struct rlimit none = { 0, RLIM_INFINITY };
+
+		return printf("limited %d\n", prlimit(atoi(name), RLIMIT_AS, &none, NULL)) < 0;
+	}
+	if (strcmp(role, "starve") == 0)
+		return printf("starved %d\n", reserve(atoi(name), 1000000)) < 0;
+	if (strcmp(role, "keep") == 0) {
+		static char secret[] = "secret";
+
+		if (*name && reserve(0, 10000000))
+			return 1;
+		printf("%d %lx\n", getpid(), (unsigned long)secret);
+		fflush(stdout);
+		return read(STDIN_FILENO, &byte, 1) < 0;
+	}
+	if (strcmp(role, "touch") == 0) {
+		volatile char *page = mmap(NULL, 8 << 20, PROT_READ, MAP_PRIVATE,
+					   open(name, O_RDONLY), 0);
+
+		puts("ready");
+		fflush(stdout);
+		sleep(atoi(more));
+		return page[1 << 20] + puts("touched") < 0;
+	}
 	if (strcmp(role, "say") == 0)
 		return printf("%s\n", (const char *)text) < 0;
 	if (strcmp(role, "hold") == 0) {
@@ -181,18 +360,21 @@ static void copy_out(pid_t thread, uint64_t address, void *from, size_t length)
 		fprintf(stderr, "forge: cannot write\n");
 }
 
-/* Before a system call of a thread. */
-static void mislead(pid_t thread)
+/* Before a system call of a thread: does it go on? */
+static int mislead(pid_t thread)
 {
 	struct user_regs_struct registers;
 
-	if (asked < 0 || ptrace(PTRACE_GETREGS, thread, NULL, &registers))
-		return;
+	if (ptrace(PTRACE_GETREGS, thread, NULL, &registers))
+		return 1;
+	if ((long)registers.orig_rax == halted_call)
+		return 0;
 	if ((registers.orig_rax == SYS_shmat || registers.orig_rax == SYS_shmctl) &&
 	    (long)registers.rdi == asked) {
 		registers.rdi = given;
 		ptrace(PTRACE_SETREGS, thread, NULL, &registers);
 	}
+	return 1;
 }
 
 /* What the kernel asks the shadow for; struct crtos_remote. */
@@ -251,13 +433,33 @@ static void forge(pid_t thread)
 	} else if ((long)registers.orig_rax == forged_call &&
 		   ((long)registers.rax == -EBADF || (long)registers.rax == -EPERM ||
 		    (long)registers.rax == -EACCES)) {
-		registers.rax = forged_call == SYS_write ? registers.rdx : 0;
+		registers.rax = forged_call == SYS_write ? registers.rdx : forged_result;
 		ptrace(PTRACE_SETREGS, thread, NULL, &registers);
 	}
 }
 
+static pid_t traced;
+
+/* Has all threads stop where they are, as soon as that is due. */
+static void look_for_freezer(int signal)
+{
+	char name[64];
+
+	if (!freezer || access(freezer, F_OK))
+		return;
+	for (pid_t tid = traced; tid < traced + 1000; tid++) {
+		snprintf(name, sizeof(name), "/proc/%d/task/%d", traced, tid);
+		if (!access(name, F_OK))
+			syscall(SYS_tgkill, traced, tid, SIGSTOP);
+	}
+	freezer = NULL;
+	halted_call = SYS_ioctl;
+}
+
 static int trace(char **command)
 {
+	const struct sigaction action = { .sa_handler = look_for_freezer, .sa_flags = SA_RESTART };
+	const struct itimerval often = { { 0, 200000 }, { 0, 200000 } };
 	const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
 			     PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
 	pid_t first = fork(), thread;
@@ -270,6 +472,9 @@ static int trace(char **command)
 		_exit(127);
 	}
 	waitpid(first, &status, 0);
+	traced = first;
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
 	ptrace(PTRACE_SETOPTIONS, first, NULL, options);
 	ptrace(PTRACE_SYSCALL, first, NULL, NULL);
 	while ((thread = waitpid(-1, &status, __WALL)) > 0) {
@@ -283,10 +488,10 @@ static int trace(char **command)
 		}
 		if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
 			if (ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof(info), &info) > 0) {
-				if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
-					mislead(thread);
-				else
+				if (info.op != PTRACE_SYSCALL_INFO_ENTRY)
 					forge(thread);
+				else if (!mislead(thread))
+					continue;
 			}
 		} else if (WSTOPSIG(status) != SIGTRAP && WSTOPSIG(status) != SIGSTOP) {
 			signal = WSTOPSIG(status);
@@ -321,5 +526,19 @@ int main(int count, char **arguments)
 		forged_call = atol(arguments[2]);
 		return trace(arguments + 3);
 	}
-	return play(count > 1 ? arguments[1] : "", count > 2 ? arguments[2] : "");
+	if (count > 4 && strcmp(arguments[1], "answer") == 0) {
+		forged_call = atol(arguments[2]);
+		forged_result = atol(arguments[3]);
+		return trace(arguments + 4);
+	}
+	if (count > 3 && strcmp(arguments[1], "halt") == 0) {
+		halted_call = atol(arguments[2]);
+		return trace(arguments + 3);
+	}
+	if (count > 3 && strcmp(arguments[1], "freeze") == 0) {
+		freezer = arguments[2];
+		return trace(arguments + 3);
+	}
+	return play(count > 1 ? arguments[1] : "", count > 2 ? arguments[2] : "",
+		    count > 3 ? arguments[3] : "");
 }
