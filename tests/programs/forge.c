@@ -20,6 +20,7 @@
  *	forge look FILE		maps it, tells what is there, and waits for a line
  *	forge take FILE		maps it, tells what is there, and stores "forged"
  *	forge put FILE		opens FILE for reading, and writes "forged" to it
+ *	forge punch FILE	opens FILE for reading, and makes a hole of its first page
  *	forge raise		asks for SCHED_FIFO, and tells what Linux and the caller have
  *	forge port		asks for port 0xe9
  *	forge nice		asks for the nice value -20, and tells which one it has
@@ -288,6 +289,12 @@ static int play(const char *role, const char *name, const char *more)
 		int file = open(name, O_RDONLY);
 
 		printf("put %zd\n", write(file, "forged", 6));
+		return 0;
+	}
+	if (strcmp(role, "punch") == 0) {
+		const int hole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+
+		printf("punched %d\n", fallocate(open(name, O_RDONLY), hole, 0, 4096));
 		return 0;
 	}
 	if (strcmp(role, "raise") == 0) {

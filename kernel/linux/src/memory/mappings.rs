@@ -257,7 +257,9 @@ pub fn resized(fd: u64, cleared: Option<Range<u64>>) {
     // Who makes the file longer meanwhile waits here, before it stores anything there.
     let _loading = object.loading();
     let Ok(status) = Status::of(fd) else { return };
-    if let Some(cleared) = cleared {
+    // The shadow tells that it was cleared. It may not change more than the descriptor allows.
+    let mode = (status.flags & ACCESS_MODE) as u32;
+    if let Some(cleared) = cleared.filter(|_| matches!(mode, linux::O_WRONLY | linux::O_RDWR)) {
         object.clear(cleared);
     }
     if status.file.size < object.limit() {
