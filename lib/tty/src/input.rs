@@ -122,10 +122,18 @@ impl Input {
         self.head.wrapping_sub(self.tail)
     }
 
+    /// Returns how many bytes wait for who reads, with the ends of lines.
+    pub fn waiting(&self, termios: &Termios) -> u32 {
+        match is_canonical(termios) {
+            true => self.line.wrapping_sub(self.tail),
+            false => self.kept(),
+        }
+    }
+
     /// Returns how many bytes can be read (FIONREAD).
     pub fn readable(&self, termios: &Termios) -> u32 {
         match is_canonical(termios) {
-            true => self.line.wrapping_sub(self.tail) - self.unread,
+            true => self.waiting(termios) - self.unread,
             false => self.kept(),
         }
     }

@@ -19,8 +19,8 @@ pub const STEP: usize = 4;
 /// Steps that one interrupt takes at most: a full FIFO in each direction, and one to see that this
 /// was all.
 pub const STEPS: usize = 5;
-/// Room for received bytes with less than which the sender is stopped; and as many bytes are kept
-/// at most when it goes on.
+/// Room for received bytes with less than which the sender is stopped; and as many bytes wait for
+/// who reads at most when it goes on.
 const FLOW: u32 = 128;
 /// Speed of a line that is hung up, in baud.
 const HUNG_UP_SPEED: u32 = 9600;
@@ -434,9 +434,10 @@ impl<P: Ports> Port<P> {
         }
     }
 
-    /// Has the other end go on when there is room again.
+    /// Has the other end go on when there is room again, or when nobody can make room before it
+    /// goes on: a line may not have ended.
     fn unthrottle(&mut self) {
-        if !self.is_throttled || self.input.kept() > FLOW {
+        if !self.is_throttled || self.input.waiting(&self.termios) > FLOW {
             return;
         }
         self.is_throttled = false;

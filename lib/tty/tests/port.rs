@@ -264,6 +264,21 @@ fn the_sender_is_told_when_room_runs_low() {
 }
 
 #[test]
+fn the_sender_goes_on_for_the_rest_of_a_line() {
+    let (model, mut port) = open(|termios| {
+        (raw(termios), termios.input = linux::IXOFF, termios.local = linux::ICANON).0
+    });
+    arrive(&model, &mut port, b"line\n");
+    arrive(&model, &mut port, &[b'x'; 3970]);
+    assert_eq!(sent(&model, &mut port), b"\x13");
+    assert_eq!(read(&mut port), Some(b"line\n".to_vec()));
+    assert_eq!(sent(&model, &mut port), b"\x11", "nobody can read before this line ends");
+    arrive(&model, &mut port, b"\n");
+    assert_eq!(read(&mut port).map(|bytes| bytes.len()), Some(3971));
+    assert_eq!(sent(&model, &mut port), b"\x13\x11");
+}
+
+#[test]
 fn nothing_is_sent_to_an_end_that_is_not_ready() {
     let (model, mut port) = open(|termios| (raw(termios), termios.control |= linux::CRTSCTS).1);
     model.lines(Seen::DSR | Seen::DCD);
