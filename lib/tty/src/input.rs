@@ -99,6 +99,15 @@ fn is_canonical(termios: &Termios) -> bool {
     termios.has_local(linux::ICANON)
 }
 
+/// Whether a character that begins with a byte is one of a word for VWERASE: letters are those of
+/// Latin-1, as under Linux, and so are the first bytes of letters of UTF-8.
+fn is_of_word(byte: u8) -> bool {
+    const TIMES: u8 = 0xd7;
+    const DIVIDED: u8 = 0xf7;
+    let is_latin = byte >= 0xc0 && byte != TIMES && byte != DIVIDED;
+    byte.is_ascii_alphanumeric() || byte == b'_' || is_latin
+}
+
 /// Whether each byte is kept as it came, and nothing else follows from it.
 fn is_raw(termios: &Termios) -> bool {
     const INPUT: u32 = linux::ISTRIP
@@ -351,7 +360,7 @@ impl Input {
             // What is no part of a word, then the word.
             let mut seen = false;
             let goes = |byte: u8| {
-                let is_word = byte.is_ascii_alphanumeric() || byte == b'_';
+                let is_word = is_of_word(byte);
                 let goes = is_word || !seen;
                 seen |= is_word;
                 goes
@@ -416,6 +425,19 @@ impl Input {
         first | self.put(u16::from(byte) | (columns as u16) << COLUMNS_SHIFT)
     }
 
+    /// Returns the first byte of the last character of the line, which is not empty.
+    fn last_character(&mut self, termios: &Termios) -> u8 {
+        /// Bytes of a character behind its first one, at most.
+        const FURTHER: u32 = 3;
+        let last = self.head.wrapping_sub(1);
+        let further = last.wrapping_sub(self.line).min(FURTHER);
+        let behind = (0..=further).find(|back| {
+            let byte = *self.entry(last.wrapping_sub(*back)) as u8;
+            !is_continuation(termios, byte)
+        });
+        *self.entry(last.wrapping_sub(behind.unwrap_or(0))) as u8
+    }
+
     /// Takes the last character of the line away, with all its bytes.
     fn pop(&mut self, termios: &Termios) -> u16 {
         loop {
@@ -442,8 +464,7 @@ impl Input {
             if self.head == self.line {
                 break;
             }
-            let last = self.head.wrapping_sub(1);
-            if !goes(*self.entry(last) as u8) {
+            if !goes(self.last_character(termios)) {
                 break;
             }
             let entry = self.pop(termios);

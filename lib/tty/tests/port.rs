@@ -279,6 +279,18 @@ fn the_sender_goes_on_for_the_rest_of_a_line() {
 }
 
 #[test]
+fn words_have_letters_of_other_languages() {
+    let canonical = |termios: &mut Termios| {
+        (termios.input, termios.output) = (linux::IUTF8, 0);
+        termios.local = linux::ICANON | linux::IEXTEN;
+    };
+    let (lines, _) = typed(canonical, "schöne Grüße\x17x\n".as_bytes());
+    assert_eq!(lines, ["schöne x\n".as_bytes()]);
+    let (lines, _) = typed(canonical, "a×b\x17\n".as_bytes());
+    assert_eq!(lines, [b"\n"], "of UTF-8, the first byte counts");
+}
+
+#[test]
 fn nothing_is_sent_to_an_end_that_is_not_ready() {
     let (model, mut port) = open(|termios| (raw(termios), termios.control |= linux::CRTSCTS).1);
     model.lines(Seen::DSR | Seen::DCD);
