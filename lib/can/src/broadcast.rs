@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use crate::Frame;
+use crate::{Frame, frame::REMOTE};
 
 /// Most frames of a job.
 pub const MAX_FRAMES: usize = 256;
@@ -351,6 +351,12 @@ impl Receiving {
         self.head.flags = head.flags | if frames.is_empty() { RX_FILTER_ID } else { 0 };
         if self.head.flags & RX_RTR_FRAME != 0 {
             (self.timeout, self.throttle) = (None, None);
+            // As under Linux, an answer that would ask for itself asks for nothing.
+            if let Some(answer) = self.frames.first_mut()
+                && (head.flags & TX_CP_CAN_ID != 0 || answer.id() == self.head.id)
+            {
+                answer.set_id(self.head.id & !REMOTE);
+            }
             return Ok(());
         }
         if head.flags & SETTIMER != 0 {
@@ -463,7 +469,7 @@ impl Receiving {
 
 fn check_receiving(head: &Head, frames: usize) -> Result<(), Refusal> {
     let asks = head.flags & RX_RTR_FRAME != 0;
-    let is_bad_answer = asks && (frames != 1 || head.id & crate::frame::REMOTE == 0);
+    let is_bad_answer = asks && (frames != 1 || head.id & REMOTE == 0);
     let is_sound = frames <= MAX_FRAMES + 1 && !is_bad_answer && !head.has_bad_times();
     is_sound.then_some(()).ok_or(Refusal::Invalid)
 }
@@ -518,6 +524,23 @@ mod tests {
         assert_eq!(job.rate_with(&head), 1);
         head.first = Interval { seconds: -1, micros: 0 };
         assert_eq!(job.rate_with(&head), 0);
+    }
+
+    #[test]
+    fn an_answer_asks_for_nothing() {
+        let id = 0x42 | REMOTE;
+        let (asked, answer) = (frame(id, &[]), frame(0x43, &[7]));
+        let answered = |flags: u32, given: Frame| {
+            let head = Head { id, ..head(RX_RTR_FRAME | flags, 0, 0, 0) };
+            let mut job = Receiving::new(&head, vec![given]).unwrap();
+            job.set(&head, &[given], 0).unwrap();
+            job.receive(&asked, 0)
+        };
+        assert_eq!(answered(0, answer), Effect::Answer(answer));
+        // It would be asked by its own answer, and the next one by that, for ever.
+        let own = frame(0x42, &[7]);
+        assert_eq!(answered(0, frame(id, &[7])), Effect::Answer(own));
+        assert_eq!(answered(TX_CP_CAN_ID, answer), Effect::Answer(own));
     }
 
     #[test]
