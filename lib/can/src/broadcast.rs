@@ -365,7 +365,9 @@ impl Receiving {
             if self.head.first.nanos() == 0 {
                 self.timeout = None;
             }
-            (self.told_at, self.throttle) = (None, None);
+            // What was held back so far is told now.
+            let is_held_back = self.last.iter().any(|last| last.is_held_back);
+            (self.told_at, self.throttle) = (None, is_held_back.then_some(now));
         }
         if head.flags & STARTTIMER != 0 && self.head.first.nanos() > 0 {
             self.timeout = Some(now + self.head.first.nanos());
@@ -541,6 +543,21 @@ mod tests {
         let own = frame(0x42, &[7]);
         assert_eq!(answered(0, frame(id, &[7])), Effect::Answer(own));
         assert_eq!(answered(TX_CP_CAN_ID, answer), Effect::Answer(own));
+    }
+
+    #[test]
+    fn what_is_held_back_is_told_when_times_change() {
+        let wanted = head(SETTIMER | RX_FILTER_ID, 0, 0, 100);
+        let mut job = Receiving::new(&wanted, vec![]).unwrap();
+        job.set(&wanted, &[], 0).unwrap();
+        let [first, second] = [1, 2].map(|value| frame(0x42, &[value]));
+        assert!(matches!(job.receive(&first, 0), Effect::Told(_, told) if told == first));
+        assert_eq!(job.receive(&second, 10 * MILLI), Effect::Nothing);
+        job.set(&head(SETTIMER | RX_FILTER_ID, 0, 0, 0), &[], 20 * MILLI).unwrap();
+        assert_eq!(job.due(), Some(20 * MILLI));
+        assert_eq!(job.expire(20 * MILLI).and_then(|(_, frame)| frame), Some(second));
+        assert_eq!(job.expire(20 * MILLI), None);
+        assert_eq!(job.due(), None);
     }
 
     #[test]
