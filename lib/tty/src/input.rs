@@ -243,6 +243,14 @@ impl Input {
         Effect::empty()
     }
 
+    /// Keeps several, or none: who reads does not find a part of a mark.
+    fn put_all(&mut self, entries: &[u16]) -> Effect {
+        if self.kept() as usize + entries.len() > SIZE as usize - 1 {
+            return Effect::LOST;
+        }
+        entries.iter().fold(Effect::empty(), |effect, &entry| effect | self.put(entry))
+    }
+
     /// Ends the line.
     fn end_line(&mut self, entry: u16) -> Effect {
         let effect = self.put(entry | LAST);
@@ -262,7 +270,7 @@ impl Input {
             Fault::Parity if termios.has_input(linux::IGNPAR) => Effect::empty(),
             _ if termios.has_input(linux::PARMRK) => {
                 let byte = if fault == Fault::Break { 0 } else { byte };
-                self.put(0xff) | self.put(0) | self.put(byte.into())
+                self.put_all(&[0xff, 0, byte.into()])
             }
             _ => self.put(0),
         }
@@ -421,8 +429,8 @@ impl Input {
             self.columns += columns;
         }
         let doubled = byte == 0xff && termios.has_input(linux::PARMRK);
-        let first = if doubled { self.put(0xff) } else { Effect::empty() };
-        first | self.put(u16::from(byte) | (columns as u16) << COLUMNS_SHIFT)
+        let entry = u16::from(byte) | (columns as u16) << COLUMNS_SHIFT;
+        if doubled { self.put_all(&[0xff, entry]) } else { self.put(entry) }
     }
 
     /// Returns the first byte of the last character of the line, which is not empty.

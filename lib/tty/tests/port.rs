@@ -279,6 +279,23 @@ fn the_sender_goes_on_for_the_rest_of_a_line() {
 }
 
 #[test]
+fn a_mark_is_kept_whole_or_not_at_all() {
+    use linux::{INPCK, PARMRK};
+    // One that is doubled, and one of a fault, where there is room for less.
+    for (room, status) in [(1, Status::empty()), (1, Status::PARITY), (2, Status::BREAK)] {
+        let (model, mut port) = open(|termios| {
+            raw(termios);
+            termios.input = PARMRK | INPCK;
+        });
+        arrive(&model, &mut port, &vec![b'x'; 4095 - room]);
+        model.arrive_with(0xff, status);
+        steps(&mut port);
+        assert_eq!(port.readable() as usize, 4095 - room);
+        assert_eq!(port.counters().buf_overrun, 1);
+    }
+}
+
+#[test]
 fn words_have_letters_of_other_languages() {
     let canonical = |termios: &mut Termios| {
         (termios.input, termios.output) = (linux::IUTF8, 0);
