@@ -2,8 +2,9 @@
 //! Packets that came in fragments.
 //!
 //! Each of a few places has the memory of the longest packet. A packet whose fragments overlap is
-//! given up, as under Linux (RFC 5722): no sender makes such. Where there is no place, the packet
-//! that waits longest is given up.
+//! given up, as under Linux (RFC 5722): no sender makes such. A fragment all of which is there is
+//! left: networks carry some twice. Where there is no place, the packet that waits longest is given
+//! up.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 use core::net::Ipv4Addr;
@@ -80,15 +81,22 @@ impl Place {
             return None;
         }
         match self.whole {
-            Some(whole) if end > whole || !packet.has_more => return None,
+            Some(whole) if end > whole || !packet.has_more && end != whole => return None,
             _ => {}
         }
         let units = packet.offset / UNIT..end.div_ceil(UNIT);
+        let place = |unit: usize| (unit / 64, 1 << (unit % 64));
+        let is_there = |unit: &usize| {
+            let (word, bit) = place(*unit);
+            self.there[word] & bit != 0
+        };
+        let known = units.clone().filter(is_there).count();
+        if known > 0 {
+            let is_old = known == units.len() && (packet.has_more || self.whole == Some(end));
+            return is_old.then_some(());
+        }
         for unit in units {
-            let (word, bit) = (unit / 64, 1 << (unit % 64));
-            if self.there[word] & bit != 0 {
-                return None;
-            }
+            let (word, bit) = place(unit);
             self.there[word] |= bit;
             self.count += 1;
         }
@@ -191,6 +199,31 @@ mod tests {
         // What came too long ago.
         assert_eq!(all.add(&fragment(4, 0, true, &[1; 8]), 0), None);
         assert_eq!(all.add(&fragment(4, 8, false, &[1; 8]), PATIENCE + 1), None);
+    }
+
+    #[test]
+    fn what_came_already_is_left() {
+        let data: std::vec::Vec<u8> = (0..40).collect();
+        let part = |number, from: usize, to: usize| {
+            fragment(number, from, to < data.len(), &data[from..to])
+        };
+        let mut all = Reassembly::new();
+        for (number, ways) in [
+            (1, [(0, 16), (0, 16), (16, 32), (32, 40)]),
+            (2, [(0, 16), (32, 40), (32, 40), (16, 32)]),
+            (3, [(0, 16), (16, 32), (8, 24), (32, 40)]),
+        ] {
+            let mut found = None;
+            for (from, to) in ways {
+                assert!(found.is_none());
+                found = all.add(&part(number, from, to), 0).map(<[u8]>::to_vec);
+            }
+            assert_eq!(found.as_deref(), Some(&data[..]), "{ways:?}");
+        }
+        // The end is where it was.
+        assert_eq!(all.add(&part(4, 32, 40), 0), None);
+        assert_eq!(all.add(&fragment(4, 32, false, &[0; 4]), 0), None);
+        assert_eq!(all.add(&part(4, 0, 32), 0), None);
     }
 
     proptest! {
