@@ -25,6 +25,7 @@
 
 #include "check.h"
 #include "driven.h"
+#include "one-cpu.h"
 #include "waiting.h"
 
 #define NEAR "10.9.0.1"
@@ -142,6 +143,8 @@ static int comes(int fd)
 }
 
 static uint8_t bytes[70000], got[70000];
+/* A thread has done what it was started for. */
+static atomic_int ended;
 
 static void fill(size_t length)
 {
@@ -1198,7 +1201,6 @@ CASE(a_connection_waits_while_there_is_no_number)
 }
 
 static int read_by_two;
-static atomic_int ended;
 
 static void *hear_of_the_end(void *unused)
 {
@@ -1265,6 +1267,35 @@ CASE(bytes_that_wait)
 	CHECK(recv(fd, got, 10, MSG_WAITALL) == 10 && memcmp(got, "0123456789", 10) == 0);
 	FAILS(EAGAIN, recv(fd, got, 100, MSG_DONTWAIT));
 	CHECK(ioctl(fd, SIOCOUTQ, &count) == 0 && count == 0);
+}
+
+/* Has something be done with a connection, over and over again. */
+static void *use(void *fd)
+{
+	while (!ended)
+		CHECK(set(*(int *)fd, IPPROTO_IP, IP_TOS, 0) == 0);
+	return NULL;
+}
+
+CASE(what_waits_is_sent_whoever_uses_the_connection)
+{
+	struct sched_param urgent = { .sched_priority = 20 }, other = { .sched_priority = 10 };
+	int fd = connected();
+	pthread_t user;
+
+	CHECK(share_a_cpu() == 0);
+	/* Under Linux, not everybody may do that. */
+	pthread_setschedparam(pthread_self(), SCHED_FIFO, &urgent);
+	for (int round = 0; round < 30; round++) {
+		ended = 0;
+		CHECK(pthread_create(&user, NULL, use, &fd) == 0);
+		pthread_setschedparam(user, SCHED_FIFO, &other);
+		usleep(2000 + 137 * round);
+		ended = 1;
+		CHECK(send(fd, "x", 1, MSG_MORE) == 1);
+		CHECK(comes(fd) && recv(fd, got, 100, 0) == 1);
+		pthread_join(user, NULL);
+	}
 }
 
 CASE(many_bytes_that_are_looked_at)

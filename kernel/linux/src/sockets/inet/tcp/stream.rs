@@ -125,10 +125,11 @@ impl Stream {
         let (failure, phase) = (connection.take_failure(), connection.phase());
         let local = connection.local();
         let is_deaf = !connection.may_receive();
-        drop(connection);
         if self.is_orphan() {
             due = due.min(self.orphan_until.load(Ordering::Relaxed));
         }
+        // While it is locked: what the next one finds due is later than this, and who finds it over
+        // is told why.
         self.due.store(due, Ordering::Relaxed);
         if let Some(failure) = failure {
             self.core.common.fail(match failure {
@@ -137,6 +138,7 @@ impl Stream {
                 Failure::TimedOut => Errno::ETIMEDOUT,
             });
         }
+        drop(connection);
         let listener = self.listener.lock().clone();
         if let Some(listener) = listener.and_then(|listener| listener.upgrade()) {
             listener.changed(self, phase, local);
