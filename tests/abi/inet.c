@@ -899,6 +899,29 @@ CASE(shutdown_of_a_socket_of_udp)
 	FAILS(EPIPE, send(fd, "x", 1, 0));
 }
 
+/* Receives nothing. */
+static void *receive_nothing(void *fd)
+{
+	return (void *)recv(*(int *)fd, got, 100, 0);
+}
+
+CASE(shutdown_ends_a_wait_without_a_connection)
+{
+	const short all = POLLIN | POLLOUT | POLLRDHUP;
+	void *received = (void *)1;
+	int fd = bound_udp();
+	pthread_t reader;
+
+	CHECK(pthread_create(&reader, NULL, receive_nothing, &fd) == 0);
+	usleep(50000);
+	FAILS(ENOTCONN, shutdown(fd, SHUT_RD));
+	CHECK(pthread_join(reader, &received) == 0 && received == NULL);
+	CHECK(ready(fd, all, PATIENCE) == all);
+	FAILS(ENOTCONN, shutdown(fd, SHUT_WR));
+	CHECK(ready(fd, all, PATIENCE) == (all | POLLHUP));
+	FAILS(EPIPE, sendto(fd, "x", 1, MSG_NOSIGNAL, ADDRESS(FAR, ECHO), LENGTH));
+}
+
 CASE(a_group_that_is_the_address)
 {
 	struct group_req wanted = { .gr_interface = if_nametoindex("near") };

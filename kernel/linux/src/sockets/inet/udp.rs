@@ -753,17 +753,16 @@ impl Socket for Udp {
             return Err(Errno::EINVAL);
         }
         let mut state = self.state.lock();
-        if state.binding.remote.is_none() {
-            return Err(Errno::ENOTCONN);
-        }
+        let is_connected = state.binding.remote.is_some();
         state.is_mute |= how != net::SHUT_RD;
         if how != net::SHUT_WR {
             self.core.is_deaf.store(true, Ordering::Relaxed);
         }
         drop(state);
         self.core.readers.wake_all();
-        self.core.watchers.notify(Events::IN | Events::HANG_UP);
-        Ok(())
+        self.core.watchers.notify(Events::IN | Events::READ_HANG_UP | Events::HANG_UP);
+        // As under Linux, those who wait hear of it all the same.
+        if is_connected { Ok(()) } else { Err(Errno::ENOTCONN) }
     }
 
     fn name(&self, of_peer: bool) -> Result<Address, Errno> {
