@@ -532,6 +532,42 @@ CASE(several_datagrams_in_one_call)
 	CHECK(memcmp(got + 20, "def", 3) == 0);
 }
 
+/* Sends the peer a byte after a while. */
+static void *send_later(void *fd)
+{
+	usleep(200000);
+	CHECK(sendto(*(int *)fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	return NULL;
+}
+
+CASE(several_datagrams_within_a_time)
+{
+	struct iovec vector = { got, 10 };
+	struct mmsghdr messages[3] = { 0 };
+	struct timespec none = { 0 }, some = { .tv_nsec = 100000000 }, bad = { .tv_nsec = -1 };
+	int fd = bound_udp();
+	pthread_t sender;
+
+	for (int i = 0; i < 3; i++)
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vector, .msg_iovlen = 1 };
+	FAILS(EINVAL, recvmmsg(fd, messages, 3, 0, &bad));
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	CHECK(recvmmsg(fd, messages, 3, 0, &none) == 1);
+	CHECK(none.tv_sec == 0 && none.tv_nsec == 0);
+	/* The time is looked at behind each datagram. */
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	CHECK(comes(fd));
+	CHECK(pthread_create(&sender, NULL, send_later, &fd) == 0);
+	CHECK(recvmmsg(fd, messages, 3, 0, &some) == 2);
+	CHECK(some.tv_sec == 0 && some.tv_nsec == 0);
+	pthread_join(sender, NULL);
+	/* What is left of it is told. */
+	some.tv_sec = PATIENCE;
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	CHECK(recvmmsg(fd, messages, 1, 0, &some) == 1);
+	CHECK(some.tv_sec > 0 && some.tv_sec < PATIENCE);
+}
+
 CASE(sockets_of_the_same_address)
 {
 	int one = bound_udp(), other = bound_udp();

@@ -5,7 +5,10 @@
 use alloc::{sync::Arc, vec::Vec};
 
 use crtos_abi::UserAddr;
-use crtos_core::mm::heap;
+use crtos_core::{
+    mm::heap,
+    time::{self, Nanos},
+};
 use crtos_syscalls::Row;
 use crtos_syscalls::structs::MsgHdr;
 use linux_raw_sys::{general as linux, net};
@@ -23,7 +26,7 @@ use crate::{
             self, Address, MAX_ADDRESS, MAX_OPTION, Received, Reception, SendControl, Socket,
         },
     },
-    memory::user,
+    memory::{timespec, user},
     signal,
 };
 
@@ -364,19 +367,20 @@ pub fn sendmmsg(row: &Row, args: Args) -> SysResult {
         return remote(row, args);
     }
     let file = files::find(fd).ok_or(Errno::EBADF)?;
-    each(messages, count, |at| send_message(&file, at, flags))
+    each(messages, count, || false, |at| send_message(&file, at, flags))
 }
 
 /// Most messages of one call.
 const MOST_MESSAGES: u64 = 1024;
 
-/// Has `transfer` move each message, and stores its length. Returns how many were moved; the error
-/// if it was none.
+/// Has `transfer` move each message until `is_over` says so behind one, and stores its length.
+/// Returns how many were moved; the error if it was none.
 fn each(
     messages: UserAddr,
     count: u64,
     mut transfer: impl FnMut(UserAddr) -> SysResult,
 ) -> SysResult {
+    is_over: impl Fn() -> bool,
     let mut done = 0;
     while done < u64::from(count as u32).min(MOST_MESSAGES) {
         let at = messages.wrapping_add(done * MESSAGE);
@@ -388,6 +392,9 @@ fn each(
         done += 1;
     }
     Ok(done)
+        if is_over() {
+            break;
+        }
 }
 
 /// recvmsg(fd, message, flags) and recvmmsg(fd, messages, count, flags, timeout): descriptors may
@@ -400,16 +407,23 @@ pub fn receive(row: &Row, args: Args) -> SysResult {
     }
     /// Behind the first message, it does not wait.
     const WAIT_FOR_ONE: u32 = 0x10000;
-    if args[4] != 0 {
-        // Linux looks at it after each message only.
-        crate::memory::timespec::read_timespec(UserAddr::new(args[4]))?;
-    }
+    let time_at = UserAddr::new(args[4]);
+    let end = match time_at.is_null() {
+        true => None,
+        false => Some(time::now() + timespec::read_timespec(time_at)?),
+    };
     let mut how = reception(&file, args[3])?;
-    each(at, args[2], |at| {
+    // As under Linux, the time is looked at behind each message, and ends no wait.
+    let is_over = || end.is_some_and(|end| time::now() >= end);
+    let done = each(at, args[2], is_over, |at| {
         let result = receive_message(&file, at, how);
         how.nonblocking |= args[3] as u32 & WAIT_FOR_ONE != 0;
         result
-    })
+    })?;
+    if let Some(end) = end.filter(|_| done > 0) {
+        timespec::write_timespec(time_at, Nanos(end.0.saturating_sub(time::now().0)))?;
+    }
+    Ok(done)
 }
 
 fn receive_there(row: &Row, args: Args) -> SysResult {
