@@ -1328,6 +1328,35 @@ CASE(bytes_that_wait)
 	CHECK(ioctl(fd, SIOCOUTQ, &count) == 0 && count == 0);
 }
 
+/* Has the peer send a byte now and then, until all is over or for as long as anybody waits. */
+static void *trickle(void *fd)
+{
+	for (int sent = 0; !ended && sent < PATIENCE / 100; sent++) {
+		CHECK(send(*(int *)fd, "x", 1, 0) == 1);
+		usleep(100000);
+	}
+	return NULL;
+}
+
+CASE(the_time_to_wait_is_that_of_the_call)
+{
+	const int ways[2] = { MSG_WAITALL, MSG_WAITALL | MSG_PEEK };
+	struct timeval time = { .tv_usec = 500000 };
+	int fd = connected();
+	pthread_t sender;
+	ssize_t count;
+
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
+	for (int way = 0; way < 2; way++) {
+		ended = 0;
+		CHECK(pthread_create(&sender, NULL, trickle, &fd) == 0);
+		count = recv(fd, got, PATIENCE / 100 - 10, ways[way]);
+		ended = 1;
+		CHECK(count > 0 && count < PATIENCE / 100 - 10);
+		pthread_join(sender, NULL);
+	}
+}
+
 /* Has something be done with a connection, over and over again. */
 static void *use(void *fd)
 {

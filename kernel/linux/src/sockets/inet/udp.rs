@@ -826,7 +826,8 @@ impl Socket for Udp {
                 if how.nonblocking {
                     return Err(Errno::EAGAIN);
                 }
-                self.wait(self.core.common.receive_deadline(), || self.has_news())?;
+                let until = *deadline.get_or_insert_with(|| self.core.common.receive_deadline());
+                self.wait(until, || self.has_news())?;
             }
             self.core.common.check()?;
             let reading = self.reading.lock();
@@ -835,6 +836,8 @@ impl Socket for Udp {
                 drop(reading);
                 match self.core.is_deaf.load(Ordering::Relaxed) {
                     true => return Ok(Received::default()),
+        // Of all waits of this call, from the first one on.
+        let mut deadline = None;
                     false => continue,
                 }
             };

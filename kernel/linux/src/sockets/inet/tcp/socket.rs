@@ -5,7 +5,12 @@ use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use crtos_abi::UserAddr;
-use crtos_core::{mm::heap, sync::SpinLock, task::Mutex, time};
+use crtos_core::{
+    mm::heap,
+    sync::SpinLock,
+    task::Mutex,
+    time::{self, Nanos},
+};
 use crtos_inet::{
     connection::{Connection, Phase},
     packet,
@@ -272,8 +277,7 @@ impl Tcp {
     }
 
     /// Waits until bytes can be sent.
-    fn wait_for_room(&self, stream: &Arc<Stream>) -> Result<(), Errno> {
-        let deadline = self.core.common.send_deadline();
+    fn wait_for_room(&self, stream: &Arc<Stream>, deadline: Option<Nanos>) -> Result<(), Errno> {
         stream.wait(&self.core.writers, deadline, || {
             let connection = stream.connection.lock();
             let is_opening = connection.phase() == Phase::Opening;
@@ -412,6 +416,8 @@ impl Tcp {
         how: Reception,
     ) -> Result<usize, Errno> {
         let mut done = 0;
+        // Of all waits of this call, from the first one on.
+        let mut deadline = None;
         while memory.left() > 0 {
             let count = match self.receive_part(stream, memory, how) {
                 Ok(count) => count,
@@ -442,9 +448,9 @@ impl Tcp {
                 }
                 break;
             }
-            let deadline = self.core.common.receive_deadline();
+            let until = *deadline.get_or_insert_with(|| self.core.common.receive_deadline());
             let is_there = || self.is_readable(stream).then_some(());
-            match stream.wait(&self.core.readers, deadline, is_there) {
+            match stream.wait(&self.core.readers, until, is_there) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
                 Ok(()) if done > 0 && self.core.common.has_failed() => break,
@@ -629,6 +635,8 @@ impl Socket for Tcp {
             return Err(Errno::EPIPE);
         };
         let mut done = 0;
+        // Of all waits of this call, from the first one on.
+        let mut deadline = None;
         let mut result = self.core.common.check();
         while result.is_ok() && memory.left() > 0 {
             result = match self.send_part(&stream, memory, control.follows) {
@@ -638,7 +646,8 @@ impl Socket for Tcp {
                     Ok(())
                 }
                 Err(Errno::EAGAIN) if !nonblocking => {
-                    self.wait_for_room(&stream).and_then(|()| self.core.common.check())
+                    let until = *deadline.get_or_insert_with(|| self.core.common.send_deadline());
+                    self.wait_for_room(&stream, until).and_then(|()| self.core.common.check())
                 }
                 Err(error) => Err(error),
             };
