@@ -958,6 +958,32 @@ CASE(shutdown_ends_a_wait_without_a_connection)
 	FAILS(EPIPE, sendto(fd, "x", 1, MSG_NOSIGNAL, ADDRESS(FAR, ECHO), LENGTH));
 }
 
+/* Looks at a datagram again and again. */
+static void *look_at_it(void *fd)
+{
+	for (int round = 0; round < 20000; round++)
+		CHECK(recv(*(int *)fd, bytes, sizeof(bytes), MSG_PEEK) == 1400);
+	ended = 1;
+	return NULL;
+}
+
+CASE(who_looks_at_a_datagram_hides_it_from_nobody)
+{
+	struct timespec pause = { .tv_nsec = 30000 };
+	int fd = bound_udp();
+	pthread_t other;
+
+	echoes(fd, 1);
+	CHECK(sendto(fd, bytes, 1400, 0, ADDRESS(FAR, ECHO), LENGTH) == 1400 && comes(fd));
+	ended = 0;
+	CHECK(pthread_create(&other, NULL, look_at_it, &fd) == 0);
+	while (!ended) {
+		nanosleep(&pause, NULL);
+		CHECK(ready(fd, POLLIN, 0) == POLLIN);
+	}
+	pthread_join(other, NULL);
+}
+
 CASE(a_group_that_is_the_address)
 {
 	struct group_req wanted = { .gr_interface = if_nametoindex("near") };

@@ -72,6 +72,8 @@ pub(super) struct Core {
     groups: SpinLock<Vec<(Ipv4Addr, u32)>>,
     /// Nothing is received any more (shutdown).
     is_deaf: AtomicBool,
+    /// Somebody looks at the first datagram, which then is not in the inbox (MSG_PEEK).
+    is_looked_at: AtomicBool,
 }
 
 /// A socket in the table of ports.
@@ -191,6 +193,12 @@ impl Core {
         }
     }
 
+    /// Whether a datagram waits.
+    fn has_some(&self) -> bool {
+        let inbox = self.inbox.lock();
+        !inbox.is_empty() || self.is_looked_at.load(Ordering::Relaxed)
+    }
+
     fn fail(&self, error: Errno) {
         self.common.fail(error);
         self.readers.wake_all();
@@ -230,6 +238,7 @@ impl Udp {
             common,
             groups: SpinLock::new(groups),
             is_deaf: AtomicBool::new(false),
+            is_looked_at: AtomicBool::new(false),
         });
         core.prepare_errors()?;
         let state =
@@ -596,7 +605,7 @@ impl Udp {
     /// The first datagram, or an error that waits to be told.
     fn has_news(&self) -> Option<()> {
         let is_over = self.core.is_deaf.load(Ordering::Relaxed);
-        let is_there = !self.core.inbox.lock().is_empty();
+        let is_there = self.core.has_some();
         (is_there || is_over || self.core.common.has_failed()).then_some(())
     }
 
@@ -826,18 +835,23 @@ impl Socket for Udp {
                 if how.nonblocking {
                     return Err(Errno::EAGAIN);
                 }
+        // Of all waits of this call, from the first one on.
+        let mut deadline = None;
                 let until = *deadline.get_or_insert_with(|| self.core.common.receive_deadline());
                 self.wait(until, || self.has_news())?;
             }
             self.core.common.check()?;
             let reading = self.reading.lock();
-            let first = self.core.inbox.lock().pop();
+            let first = {
+                let mut inbox = self.core.inbox.lock();
+                let first = inbox.pop();
+                self.core.is_looked_at.store(how.peeks && first.is_some(), Ordering::Relaxed);
+                first
+            };
             let Some(datagram) = first else {
                 drop(reading);
                 match self.core.is_deaf.load(Ordering::Relaxed) {
                     true => return Ok(Received::default()),
-        // Of all waits of this call, from the first one on.
-        let mut deadline = None;
                     false => continue,
                 }
             };
@@ -849,8 +863,9 @@ impl Socket for Udp {
                     false => inbox.give_back(datagram),
                 }
             }
+                self.core.is_looked_at.store(false, Ordering::Relaxed);
             drop(reading);
-            if !self.core.inbox.lock().is_empty() {
+            if self.core.has_some() {
                 self.core.readers.wake(1);
             }
             return result;
@@ -967,7 +982,7 @@ impl Socket for Udp {
     fn ready(&self) -> Events {
         let mut events = Events::OUT | Events::WRITE_NORMAL | Events::WRITE_BAND;
         let is_deaf = self.core.is_deaf.load(Ordering::Relaxed);
-        let readable = is_deaf || !self.core.inbox.lock().is_empty();
+        let readable = is_deaf || self.core.has_some();
         events.set(Events::IN | Events::READ_NORMAL, readable);
         events.set(Events::READ_HANG_UP, is_deaf);
         events |= self.core.common.failures();
