@@ -678,6 +678,11 @@ impl Udp {
             let unused = self.core.inbox.lock().adopt(datagram);
             drop(unused);
         }
+        // Who has looked meanwhile may have found nothing.
+        if self.core.has_some() {
+            self.core.readers.wake(1);
+            self.core.watchers.notify(Events::IN | Events::READ_NORMAL);
+        }
         Ok(())
     }
 
@@ -830,13 +835,13 @@ impl Socket for Udp {
     }
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+        // Of all waits of this call, from the first one on.
+        let mut deadline = None;
         loop {
             if self.has_news().is_none() {
                 if how.nonblocking {
                     return Err(Errno::EAGAIN);
                 }
-        // Of all waits of this call, from the first one on.
-        let mut deadline = None;
                 let until = *deadline.get_or_insert_with(|| self.core.common.receive_deadline());
                 self.wait(until, || self.has_news())?;
             }
@@ -858,12 +863,12 @@ impl Socket for Udp {
             let result = self.copy(&datagram, memory, how);
             {
                 let mut inbox = self.core.inbox.lock();
+                self.core.is_looked_at.store(false, Ordering::Relaxed);
                 match how.peeks {
                     true => inbox.put_first(datagram),
                     false => inbox.give_back(datagram),
                 }
             }
-                self.core.is_looked_at.store(false, Ordering::Relaxed);
             drop(reading);
             if self.core.has_some() {
                 self.core.readers.wake(1);

@@ -271,7 +271,7 @@ impl Core {
     }
 
     /// There is something to receive. Any context.
-    fn tell(&self) {
+    pub fn tell(&self) {
         self.readers.wake(1);
         self.watchers.notify(Events::IN | Events::READ_NORMAL);
     }

@@ -273,6 +273,12 @@ impl PacketSocket {
                 let mut inbox = self.core.kept.lock();
                 let Some((message, length)) = inbox.peek(buffer) else {
                     core::mem::swap(&mut *inbox, &mut fresh);
+                    let has_some = !inbox.is_empty();
+                    drop(inbox);
+                    // Who has looked meanwhile may have found nothing.
+                    if has_some {
+                        self.core.tell();
+                    }
                     return Ok(());
                 };
                 inbox.pop();
