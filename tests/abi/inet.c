@@ -1314,6 +1314,34 @@ CASE(all_who_read_hear_of_the_end)
 		pthread_join(threads[i], NULL);
 }
 
+CASE(the_end_is_told_before_all_is_read)
+{
+	const short all = POLLIN | POLLOUT | POLLRDHUP;
+	struct epoll_event event = { .events = EPOLLRDHUP | EPOLLET };
+	int fd = listening(1), set_of = epoll_create1(0), other, count = 0;
+
+	have(fd, CONNECT);
+	CHECK(comes(fd));
+	other = accept(fd, NULL, NULL);
+	CHECK(other >= 0 && send(other, "hello", 5, 0) == 5);
+	for (int i = 0; i < PATIENCE && count < 5; i++) {
+		CHECK(ioctl(other, FIONREAD, &count) == 0);
+		usleep(1000);
+	}
+	CHECK(epoll_ctl(set_of, EPOLL_CTL_ADD, other, &event) == 0);
+	CHECK(epoll_wait(set_of, &event, 1, 0) == 0);
+	CHECK(ready(other, all, 0) == (POLLIN | POLLOUT));
+	CHECK(shutdown(other, SHUT_WR) == 0);
+	CHECK(epoll_wait(set_of, &event, 1, PATIENCE) == 1);
+	CHECK((event.events & EPOLLRDHUP) != 0);
+	CHECK(ready(other, POLLRDHUP, PATIENCE) == (POLLRDHUP | POLLHUP));
+	CHECK(ready(other, all, 0) == (all | POLLHUP));
+	CHECK(set(other, SOL_SOCKET, SO_RCVLOWAT, 100) == 0);
+	CHECK(ready(other, POLLIN, 0) == (POLLIN | POLLHUP));
+	take(other, 5);
+	CHECK(recv(other, got, 100, 0) == 0);
+}
+
 CASE(a_connection_that_is_reset)
 {
 	int fd = listening(1), other;

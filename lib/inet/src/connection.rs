@@ -594,6 +594,21 @@ impl Connection {
         self.socket().may_recv() && !self.is_deaf
     }
 
+    /// Whether the other end sends no more, or nobody wants what it sends. What came before may
+    /// wait still.
+    pub fn has_heard_all(&self) -> bool {
+        let is_open = matches!(
+            self.socket().state(),
+            State::SynSent
+                | State::SynReceived
+                | State::Listen
+                | State::Established
+                | State::FinWait1
+                | State::FinWait2
+        );
+        !is_open || self.is_deaf
+    }
+
     /// Whether bytes may still be sent.
     pub fn may_send(&self) -> bool {
         self.socket().may_send()
@@ -792,6 +807,28 @@ mod tests {
         assert!(there == a && back == b);
         for end in &mut line.ends {
             assert_eq!((end.phase(), end.take_failure()), (Phase::Closed, None));
+        }
+    }
+
+    #[test]
+    fn the_end_is_heard_of_before_all_is_taken() {
+        let mut line = Line::new(Vec::new());
+        while line.ends.iter().any(|end| end.phase() != Phase::Open) {
+            assert!(!line.ends[0].has_heard_all() && line.step());
+        }
+        assert_eq!(line.ends[0].write(b"hello", false, 0), 5);
+        line.ends[0].close();
+        while !line.ends[1].has_heard_all() {
+            assert!(line.step());
+        }
+        let end = &mut line.ends[1];
+        assert!(end.received() == 5 && end.may_receive() && end.may_send());
+        assert!(!line.ends[0].has_heard_all());
+        assert_eq!(line.take(1), b"hello");
+        assert!(line.ends[1].has_heard_all() && !line.ends[1].may_receive());
+        line.ends[1].close();
+        while !line.ends[0].has_heard_all() {
+            assert!(line.step());
         }
     }
 

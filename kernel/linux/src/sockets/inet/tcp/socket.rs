@@ -800,7 +800,7 @@ impl Socket for Tcp {
         if phase == Phase::Opening {
             return events;
         }
-        let is_deaf = !connection.may_receive();
+        let is_deaf = connection.has_heard_all();
         let is_readable = connection.received() >= self.least(&connection) || is_deaf;
         let is_writable = !connection.may_send() || connection.room() > connection.unsent() / 2;
         events.set(Events::IN | Events::READ_NORMAL, is_readable);

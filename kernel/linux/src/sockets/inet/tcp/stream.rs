@@ -124,7 +124,7 @@ impl Stream {
         };
         let (failure, phase) = (connection.take_failure(), connection.phase());
         let local = connection.local();
-        let is_deaf = !connection.may_receive();
+        let is_deaf = connection.has_heard_all();
         if self.is_orphan() {
             due = due.min(self.orphan_until.load(Ordering::Relaxed));
         }
