@@ -232,7 +232,7 @@ impl Description {
             Object::Character(special) => special.file.write(memory, nonblocking),
             Object::Socket(socket) => {
                 let sent = socket.send(memory, None, nonblocking, &SendControl::default());
-                if sent == Err(Errno::EPIPE) {
+                if sent == Err(Errno::EPIPE) && socket.is_stream() {
                     signal::raise(linux::SIGPIPE);
                 }
                 sent

@@ -200,6 +200,11 @@ pub trait Socket: Send + Sync {
         control: &SendControl,
     ) -> SysResult;
 
+    /// Whether SIGPIPE tells as well that nobody takes what is sent (EPIPE).
+    fn is_stream(&self) -> bool {
+        false
+    }
+
     /// Fails if something cannot be sent with these flags of send(2).
     fn check_way(&self, _flags: u32) -> Result<(), Errno> {
         Ok(())

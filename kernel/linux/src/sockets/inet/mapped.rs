@@ -180,6 +180,10 @@ impl Socket for Mapped {
         self.socket.send(memory, to.as_ref(), nonblocking, control)
     }
 
+    fn is_stream(&self) -> bool {
+        self.socket.is_stream()
+    }
+
     fn check_way(&self, flags: u32) -> Result<(), Errno> {
         self.socket.check_way(flags)
     }

@@ -249,7 +249,7 @@ pub fn sendto(row: &Row, args: Args) -> SysResult {
     let mut memory = Memory::one(UserAddr::new(data), length)?;
     let nonblocking = is_nonblocking(&file, flags);
     let control = SendControl { follows: follows(flags), ..SendControl::default() };
-    sent(flags, socket.send(&mut memory, to.as_ref(), nonblocking, &control))
+    sent(socket, flags, socket.send(&mut memory, to.as_ref(), nonblocking, &control))
 }
 
 /// Whether more of what is sent follows.
@@ -257,9 +257,11 @@ fn follows(flags: u64) -> bool {
     flags as u32 & net::MSG_MORE != 0
 }
 
-/// What a call returns that has sent something: who sends to where nobody takes it gets SIGPIPE.
-fn sent(flags: u64, result: SysResult) -> SysResult {
-    if result == Err(Errno::EPIPE) && flags as u32 & net::MSG_NOSIGNAL == 0 {
+/// What a call returns that has sent something: who sends a stream to where nobody takes it gets
+/// SIGPIPE.
+fn sent(socket: &dyn Socket, flags: u64, result: SysResult) -> SysResult {
+    let is_quiet = flags as u32 & net::MSG_NOSIGNAL != 0;
+    if result == Err(Errno::EPIPE) && socket.is_stream() && !is_quiet {
         signal::raise(linux::SIGPIPE);
     }
     result
@@ -346,7 +348,7 @@ fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
     };
     let mut memory = vector(&header)?;
     let nonblocking = is_nonblocking(file, flags);
-    sent(flags, socket.send(&mut memory, to.as_ref(), nonblocking, &control))
+    sent(socket, flags, socket.send(&mut memory, to.as_ref(), nonblocking, &control))
 }
 
 fn vector(header: &MsgHdr) -> Result<Memory, Errno> {
@@ -378,9 +380,9 @@ const MOST_MESSAGES: u64 = 1024;
 fn each(
     messages: UserAddr,
     count: u64,
+    is_over: impl Fn() -> bool,
     mut transfer: impl FnMut(UserAddr) -> SysResult,
 ) -> SysResult {
-    is_over: impl Fn() -> bool,
     let mut done = 0;
     while done < u64::from(count as u32).min(MOST_MESSAGES) {
         let at = messages.wrapping_add(done * MESSAGE);
@@ -390,11 +392,11 @@ fn each(
             Err(_) => break,
         }
         done += 1;
-    }
-    Ok(done)
         if is_over() {
             break;
         }
+    }
+    Ok(done)
 }
 
 /// recvmsg(fd, message, flags) and recvmmsg(fd, messages, count, flags, timeout): descriptors may

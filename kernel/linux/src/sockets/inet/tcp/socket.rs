@@ -665,6 +665,10 @@ impl Socket for Tcp {
         }
     }
 
+    fn is_stream(&self) -> bool {
+        true
+    }
+
     fn check_way(&self, flags: u32) -> Result<(), Errno> {
         if flags & net::MSG_OOB == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
