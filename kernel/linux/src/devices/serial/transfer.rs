@@ -170,6 +170,16 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
 /// write(2).
 pub(super) fn write(opening: &Opening, memory: &mut Memory, nonblocking: bool) -> SysResult {
     let line = &*opening.line;
+    let result = write_pieces(opening, memory, nonblocking);
+    // One of those who wait is woken: the next one has what room is left, or hears of the end.
+    if line.get(|port| port.room()) >= ROOM || opening.is_hung_up() {
+        line.writers.wake(1);
+    }
+    result
+}
+
+fn write_pieces(opening: &Opening, memory: &mut Memory, nonblocking: bool) -> SysResult {
+    let line = &*opening.line;
     let mut done = 0;
     while memory.left() > 0 {
         let mut piece = [0; PIECE];
@@ -196,9 +206,6 @@ pub(super) fn write(opening: &Opening, memory: &mut Memory, nonblocking: bool) -
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
         }
-    }
-    if line.get(|port| port.room()) >= ROOM {
-        line.writers.wake(1);
     }
     Ok(done)
 }
