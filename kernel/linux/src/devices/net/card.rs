@@ -631,7 +631,14 @@ impl<K: Kind, B: Bus> Interface for Driven<K, B> {
             if self.is_gone() {
                 return Some(Err(Errno::ENETDOWN));
             }
-            self.has_room().then_some(Ok(()))
+            if self.has_room() {
+                return Some(Ok(()));
+            }
+            // Others who send may have taken the room of which those who wait were told.
+            if !self.was_full.swap(true, Ordering::Relaxed) {
+                self.wake();
+            }
+            None
         };
         self.writers.wait_until(deadline, |_| signal::is_interrupted(), condition).map_err(
             |error| match error {
