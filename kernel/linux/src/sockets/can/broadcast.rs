@@ -556,7 +556,11 @@ impl Socket for Broadcast {
             return Err(Errno::EOPNOTSUPP);
         }
         let deadline = self.core.common.receive_deadline();
-        let message = self.core.inbox.receive(deadline, how.nonblocking, Queue::pop)?;
+        let take = |queue: &mut Queue<Message>| match self.core.common.check() {
+            Ok(()) => queue.pop().map(Ok),
+            Err(error) => Some(Err(error)),
+        };
+        let message = self.core.inbox.receive(deadline, how.nonblocking, take)??;
         let head = message.head.to_bytes();
         let mut length = 0;
         let frames = message.frame.iter().chain(&message.frames);
@@ -609,6 +613,7 @@ impl Socket for Broadcast {
         let mut events = Events::OUT | Events::WRITE_NORMAL | Events::WRITE_BAND;
         let readable = !self.core.inbox.is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
+        events.set(Events::ERROR, self.core.common.has_failed());
         events
     }
 
