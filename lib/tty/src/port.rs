@@ -559,7 +559,11 @@ impl<P: Ports> Port<P> {
     pub fn flow(&mut self, flow: Flow) {
         match flow {
             Flow::StopSending => self.stopped.insert(Stopped::PROGRAM),
-            Flow::Send => self.stopped.remove(Stopped::PROGRAM | Stopped::CHARACTER),
+            // As under Linux, the other end's word counts where no program had stopped it.
+            Flow::Send if self.stopped.contains(Stopped::PROGRAM) => {
+                self.stopped.remove(Stopped::PROGRAM | Stopped::CHARACTER);
+            }
+            Flow::Send => {}
             Flow::StopReceiving => self.urgent = self.termios.character(linux::VSTOP),
             Flow::Receive => self.urgent = self.termios.character(linux::VSTART),
         }

@@ -279,6 +279,19 @@ fn the_sender_goes_on_for_the_rest_of_a_line() {
 }
 
 #[test]
+fn a_program_starts_what_a_program_has_stopped() {
+    let (model, mut port) = open(|termios| (raw(termios), termios.input = linux::IXON).1);
+    arrive(&model, &mut port, b"\x13");
+    port.write(b"later");
+    port.flow(Flow::Send);
+    steps(&mut port);
+    assert_eq!(port.unsent(), 5, "the other end takes nothing");
+    port.flow(Flow::StopSending);
+    port.flow(Flow::Send);
+    assert_eq!(sent(&model, &mut port), b"later");
+}
+
+#[test]
 fn a_mark_is_kept_whole_or_not_at_all() {
     use linux::{INPCK, PARMRK};
     // One that is doubled, and one of a fault, where there is room for less.
