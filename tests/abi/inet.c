@@ -1417,6 +1417,10 @@ CASE(the_time_to_wait_is_that_of_the_call)
 /* Has something be done with a connection, over and over again. */
 static void *use(void *fd)
 {
+	struct sched_param own = { .sched_priority = 10 };
+
+	/* Under Linux, not everybody may do that. */
+	pthread_setschedparam(pthread_self(), SCHED_FIFO, &own);
 	while (!ended)
 		CHECK(set(*(int *)fd, IPPROTO_IP, IP_TOS, 0) == 0);
 	return NULL;
@@ -1424,17 +1428,15 @@ static void *use(void *fd)
 
 CASE(what_waits_is_sent_whoever_uses_the_connection)
 {
-	struct sched_param urgent = { .sched_priority = 20 }, other = { .sched_priority = 10 };
+	struct sched_param urgent = { .sched_priority = 20 };
 	int fd = connected();
 	pthread_t user;
 
 	CHECK(share_a_cpu() == 0);
-	/* Under Linux, not everybody may do that. */
 	pthread_setschedparam(pthread_self(), SCHED_FIFO, &urgent);
 	for (int round = 0; round < 30; round++) {
 		ended = 0;
 		CHECK(pthread_create(&user, NULL, use, &fd) == 0);
-		pthread_setschedparam(user, SCHED_FIFO, &other);
 		usleep(2000 + 137 * round);
 		ended = 1;
 		CHECK(send(fd, "x", 1, MSG_MORE) == 1);
