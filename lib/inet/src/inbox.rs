@@ -75,15 +75,23 @@ impl Buffer {
         self.length
     }
 
-    /// Fills a chain that is long enough.
-    pub fn fill(&mut self, about: About, data: &[u8]) {
+    /// Fills a chain that is long enough with these parts, one behind the other.
+    pub fn fill(&mut self, about: About, parts: [&[u8]; 2]) {
         self.about = about;
-        self.length = data.len();
+        self.length = parts[0].len() + parts[1].len();
         let mut place = Some(self);
-        for part in data.chunks(ROOM) {
-            let Some(buffer) = place else { return };
-            buffer.bytes[..part.len()].copy_from_slice(part);
-            place = buffer.next.as_deref_mut();
+        let mut at = 0;
+        for mut part in parts {
+            while !part.is_empty() {
+                let Some(buffer) = place.as_deref_mut() else { return };
+                let count = part.len().min(ROOM - at);
+                let (now, later) = part.split_at(count);
+                buffer.bytes[at..at + count].copy_from_slice(now);
+                (part, at) = (later, at + count);
+                if at == ROOM {
+                    (place, at) = (place.and_then(|buffer| buffer.next.as_deref_mut()), 0);
+                }
+            }
         }
     }
 
@@ -221,7 +229,9 @@ mod tests {
 
     fn datagram(inbox: &mut Inbox, data: &[u8]) -> bool {
         let Some(mut chain) = inbox.take_room(data.len()) else { return false };
-        chain.fill(About::default(), data);
+        // In two parts, as a packet and what is before it may be.
+        let (first, second) = data.split_at(data.len() / 3);
+        chain.fill(About::default(), [first, second]);
         inbox.put(chain);
         true
     }

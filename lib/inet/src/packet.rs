@@ -4,6 +4,7 @@
 //! A packet that is made lies in a frame behind room for the header of Ethernet, so that nothing is
 //! copied on the way down.
 
+use alloc::{vec, vec::Vec};
 use core::net::Ipv4Addr;
 
 use smoltcp::{
@@ -44,8 +45,33 @@ pub enum Protocol {
     Icmp,
     /// IGMP.
     Igmp,
-    /// Another one.
-    Other,
+    /// Another one, by its number.
+    Other(u8),
+}
+
+impl Protocol {
+    /// The one of a number (IPPROTO_*).
+    pub fn of(number: u8) -> Self {
+        match IpProtocol::from(number) {
+            IpProtocol::Udp => Self::Udp,
+            IpProtocol::Tcp => Self::Tcp,
+            IpProtocol::Icmp => Self::Icmp,
+            IpProtocol::Igmp => Self::Igmp,
+            _ => Self::Other(number),
+        }
+    }
+}
+
+impl From<Protocol> for IpProtocol {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Udp => Self::Udp,
+            Protocol::Tcp => Self::Tcp,
+            Protocol::Icmp => Self::Icmp,
+            Protocol::Igmp => Self::Igmp,
+            Protocol::Other(number) => Self::from(number),
+        }
+    }
 }
 
 /// A frame that came.
@@ -97,6 +123,21 @@ impl Packet<'_> {
     /// Whether it is only a part.
     pub fn is_fragment(&self) -> bool {
         self.has_more || self.offset > 0
+    }
+
+    /// The header of the whole of which it is a part.
+    pub fn whole(&self) -> Header {
+        Header {
+            source: self.source,
+            destination: self.destination,
+            protocol: self.protocol,
+            lifetime: self.lifetime,
+            service: self.service,
+            number: self.number,
+            offset: 0,
+            has_more: false,
+            is_whole: false,
+        }
     }
 }
 
@@ -155,13 +196,7 @@ pub fn parse_packet(bytes: &[u8]) -> Option<Packet<'_>> {
     if !is_unicast(source) || source.is_loopback() {
         return None;
     }
-    let protocol = match packet.next_header() {
-        IpProtocol::Udp => Protocol::Udp,
-        IpProtocol::Tcp => Protocol::Tcp,
-        IpProtocol::Icmp => Protocol::Icmp,
-        IpProtocol::Igmp => Protocol::Igmp,
-        _ => Protocol::Other,
-    };
+    let protocol = Protocol::of(packet.next_header().into());
     let bytes = bytes.get(..whole)?;
     Some(Packet {
         bytes,
@@ -271,14 +306,14 @@ impl Unreachable {
 /// The beginning of a packet that was sent from here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Returned<'a> {
-    /// Its protocol: UDP or TCP.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// Its source.
+    /// Its source, with the port of a protocol that has ports.
     pub source: (Ipv4Addr, u16),
-    /// Its destination.
+    /// Its destination, likewise.
     pub destination: (Ipv4Addr, u16),
-    /// The beginning of what is behind the first eight bytes in it: of a datagram, its data.
-    pub data: &'a [u8],
+    /// The beginning of what is in it: eight bytes at least.
+    pub payload: &'a [u8],
 }
 
 /// What a message of ICMP is to who gets it.
@@ -331,17 +366,18 @@ pub fn returned(bytes: &[u8]) -> Option<Returned<'_>> {
     const LEAST: usize = 8;
     let header = bytes.first_chunk::<IP>()?;
     let length = usize::from(header[0] & 15) * 4;
-    let (ports, data) = bytes.get(length.max(IP)..)?.split_first_chunk::<LEAST>()?;
-    let protocol = match header[9] {
-        17 => Protocol::Udp,
-        6 => Protocol::Tcp,
-        _ => return None,
-    };
+    let payload = bytes.get(length.max(IP)..)?;
+    let ports = payload.first_chunk::<LEAST>()?;
+    let protocol = Protocol::of(header[9]);
+    let has_ports = matches!(protocol, Protocol::Udp | Protocol::Tcp);
     let address =
         |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
-    let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+    let port = |at: usize| match has_ports {
+        true => u16::from_be_bytes([ports[at], ports[at + 1]]),
+        false => 0,
+    };
     let (source, destination) = ((address(12), port(0)), (address(16), port(2)));
-    Some(Returned { protocol, source, destination, data })
+    Some(Returned { protocol, source, destination, payload })
 }
 
 /// What the header of a packet says that is made here.
@@ -382,13 +418,7 @@ pub fn write_header(frame: &mut [u8], header: &Header, length: usize) {
     packet.set_more_frags(header.has_more);
     packet.set_frag_offset(header.offset as u16);
     packet.set_hop_limit(header.lifetime);
-    packet.set_next_header(match header.protocol {
-        Protocol::Udp => IpProtocol::Udp,
-        Protocol::Tcp => IpProtocol::Tcp,
-        Protocol::Icmp => IpProtocol::Icmp,
-        Protocol::Igmp => IpProtocol::Igmp,
-        Protocol::Other => IpProtocol::Unknown(255),
-    });
+    packet.set_next_header(header.protocol.into());
     packet.set_src_addr(header.source);
     packet.set_dst_addr(header.destination);
     packet.fill_checksum();
@@ -468,16 +498,76 @@ pub fn arp(asks: bool, from: (Ipv4Addr, Station), to: (Ipv4Addr, Station)) -> [u
     frame
 }
 
-/// Writes the answer to an echo request behind the header of a packet; returns its length. `None`
-/// if there is no room.
-pub fn write_echo(frame: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -> Option<usize> {
-    let repr = Icmpv4Repr::EchoReply { ident, seq_no: sequence, data };
-    write_icmp(frame, &repr)
+/// Bytes of the beginning of each message of ICMP.
+pub const ICMP: usize = 8;
+/// Types of messages: an echo request, and the answer.
+pub const ECHO: u8 = 8;
+/// See [`ECHO`].
+pub const ECHO_REPLY: u8 = 0;
+
+/// Makes a message an echo request that its answer is known by, with the checksum of all of it.
+/// `false` if it is none.
+pub fn write_echo_request(message: &mut [u8], ident: u16) -> bool {
+    let Some(&mut [kind, code, ..]) = message.first_chunk_mut::<ICMP>() else { return false };
+    if kind != ECHO || code != 0 {
+        return false;
+    }
+    let mut packet = Icmpv4Packet::new_unchecked(message);
+    packet.set_echo_ident(ident);
+    packet.fill_checksum();
+    true
 }
 
-fn write_icmp(frame: &mut [u8], repr: &Icmpv4Repr) -> Option<usize> {
+/// By what the answer to an echo request is known, of a message that is one, or that answers one.
+pub fn echo_ident(message: &[u8]) -> Option<u16> {
+    let &[kind, _, _, _, high, low, ..] = message.first_chunk::<ICMP>()?;
+    matches!(kind, ECHO | ECHO_REPLY).then(|| u16::from_be_bytes([high, low]))
+}
+
+/// Whether a message of ICMP is sound; its type.
+pub fn icmp_type(message: &[u8]) -> Option<u8> {
+    let packet = Icmpv4Packet::new_checked(message).ok()?;
+    packet.verify_checksum().then(|| packet.msg_type().into())
+}
+
+/// A message that a packet did not arrive, with the beginning of that.
+pub fn unreachable(why: &Unreachable, packet: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; ICMP + packet.len()];
+    message[..2].copy_from_slice(&[why.kind, why.code]);
+    message[ICMP..].copy_from_slice(packet);
+    Icmpv4Packet::new_unchecked(&mut message).fill_checksum();
+    message
+}
+
+/// Fills in what whoever gives a packet with its header leaves out (IP_HDRINCL, raw(7)): its
+/// length, its checksum, and its source and number where they are 0. `None` if the header is not
+/// sound.
+pub fn complete(packet: &mut [u8], source: Ipv4Addr, number: u16) -> Option<()> {
+    let length = u16::try_from(packet.len()).ok()?;
+    let header = usize::from(packet.first()? & 15) * 4;
+    if header < IP || header > packet.len() {
+        return None;
+    }
+    let mut packet = Ipv4Packet::new_unchecked(packet);
+    packet.set_total_len(length);
+    if packet.src_addr().is_unspecified() {
+        packet.set_src_addr(source);
+    }
+    if packet.ident() == 0 {
+        packet.set_ident(number);
+    }
+    packet.fill_checksum();
+    Some(())
+}
+
+/// Writes the answer to an echo request; `None` if there is no room.
+pub fn write_echo(message: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -> Option<usize> {
+    emit_icmp(message, &Icmpv4Repr::EchoReply { ident, seq_no: sequence, data })
+}
+
+fn emit_icmp(message: &mut [u8], repr: &Icmpv4Repr) -> Option<usize> {
     let length = repr.buffer_len();
-    let room = frame.get_mut(ETHERNET + IP..ETHERNET + IP + length)?;
+    let room = message.get_mut(..length)?;
     repr.emit(&mut Icmpv4Packet::new_unchecked(room), &ChecksumCapabilities::default());
     Some(length)
 }
@@ -494,7 +584,7 @@ pub fn write_port_unreachable(frame: &mut [u8], packet: &Packet) -> Option<usize
     let data = &packet.payload[..packet.payload.len().min(548 - IP)];
     let repr =
         Icmpv4Repr::DstUnreachable { reason: Icmpv4DstUnreachable::PortUnreachable, header, data };
-    write_icmp(frame, &repr)
+    emit_icmp(frame.get_mut(ETHERNET + IP..)?, &repr)
 }
 
 /// Bytes of a message of IGMP.
@@ -613,7 +703,8 @@ mod tests {
         let icmp = parse_icmp(&answer[ETHERNET + IP..ETHERNET + IP + length]).unwrap();
         let why = Unreachable { kind: 3, code: Unreachable::PORT, info: 0 };
         let (source, destination) = ((HERE, 5), (THERE, 6));
-        let packet = Returned { protocol: Protocol::Udp, source, destination, data: b"hello" };
+        let payload = &frame[ETHERNET + IP..];
+        let packet = Returned { protocol: Protocol::Udp, source, destination, payload };
         assert_eq!(icmp, Icmp::Unreachable(why, packet));
     }
 
@@ -626,7 +717,8 @@ mod tests {
             bytes[2..4].copy_from_slice(&sum.to_be_bytes());
             match parse_icmp(&bytes) {
                 Some(Icmp::Unreachable(why, packet)) => {
-                    assert_eq!((packet.destination, packet.data), ((THERE, 6), &b"hello"[..]));
+                    let data = &packet.payload[UDP..];
+                    assert_eq!((packet.destination, data), ((THERE, 6), &b"hello"[..]));
                     Some((why.kind, why.code, why.info))
                 }
                 other => {
@@ -672,11 +764,56 @@ mod tests {
         assert_eq!(write_echo(&mut frame, 1, 2, &[0; 200]), None);
     }
 
+    #[test]
+    fn an_echo_is_known_by_its_number() {
+        let mut request = [ECHO, 0, 9, 9, 9, 9, 0, 1, b'x'];
+        assert!(write_echo_request(&mut request, 0x1234));
+        let echo = Icmp::Echo { ident: 0x1234, sequence: 1, data: b"x" };
+        assert_eq!(parse_icmp(&request), Some(echo));
+        let mut answer = [0; 9];
+        assert_eq!(write_echo(&mut answer, 0x1234, 1, b"x"), Some(9));
+        assert_eq!(icmp_type(&answer), Some(ECHO_REPLY));
+        assert_eq!([&request, &answer].map(|message| echo_ident(message)), [Some(0x1234); 2]);
+        // Neither is that of something else, nor of what is too short.
+        assert_eq!(echo_ident(&[3, 1, 0, 0, 0x12, 0x34, 0, 1]), None);
+        assert_eq!(echo_ident(&request[..7]), None);
+        assert!(!write_echo_request(&mut request[..7], 1));
+        assert!(!write_echo_request(&mut answer, 1));
+        answer[8] ^= 1;
+        assert_eq!(icmp_type(&answer), None);
+    }
+
+    #[test]
+    fn what_others_leave_out_of_a_header() {
+        let sent = udp(b"hello");
+        let mut packet = sent[ETHERNET..].to_vec();
+        packet[2..6].fill(0);
+        packet[10..16].fill(0);
+        complete(&mut packet, HERE, 77).unwrap();
+        assert_eq!(packet, sent[ETHERNET..]);
+        // What is there stays.
+        complete(&mut packet, THERE, 5).unwrap();
+        assert_eq!(packet, sent[ETHERNET..]);
+        for unsound in [0x44, 0x4f] {
+            packet[0] = unsound;
+            assert_eq!(complete(&mut packet, HERE, 77), None);
+        }
+        assert_eq!(complete(&mut [], HERE, 77), None);
+    }
+
+    #[test]
+    fn a_packet_that_nobody_took() {
+        let sent = udp(b"hello");
+        let message = unreachable(&Unreachable::HOST, &sent[ETHERNET..]);
+        let Some(Icmp::Unreachable(why, returned)) = parse_icmp(&message) else { panic!() };
+        assert_eq!((why, returned.destination), (Unreachable::HOST, (THERE, 6)));
+    }
+
     proptest! {
         #[test]
         fn nothing_panics_on_hostile_frames(
             mut bytes in prop::collection::vec(any::<u8>(), 0..200),
-            protocol in prop::sample::select(&[1u8, 2, 6, 17][..]),
+            protocol in prop::sample::select(&[1u8, 2, 6, 17, 89][..]),
             is_sound in any::<bool>(),
         ) {
             if is_sound && bytes.len() >= ETHERNET + IP {
@@ -693,10 +830,15 @@ mod tests {
                 parse_segment(packet.payload, packet.source, packet.destination);
                 parse_icmp(packet.payload);
                 parse_query(packet.payload);
+                icmp_type(packet.payload);
+                echo_ident(packet.payload);
+                returned(packet.bytes);
                 let mut answer = [0; LONGEST];
                 write_port_unreachable(&mut answer, &packet);
                 write_reset(&mut answer, &packet);
             }
+            complete(&mut bytes.clone(), HERE, 1);
+            write_echo_request(&mut bytes, 1);
         }
 
         #[test]

@@ -54,6 +54,21 @@ pub struct Course {
     pub segment: usize,
 }
 
+impl Course {
+    /// Writes the header of a datagram before its data.
+    pub fn write_ends(&self, datagram: &mut [u8]) {
+        let ends = [self.from, self.to].map(|end| (*end.ip(), end.port()));
+        packet::write_datagram(datagram, ends[0], ends[1]);
+    }
+
+    /// Brings what was sent to this station back to its receivers here.
+    pub fn bring_back(&self) {
+        if self.link.is_own(*self.to.ip()) {
+            self.link.bring_back();
+        }
+    }
+}
+
 /// Data that becomes a datagram, or several.
 pub struct Pending {
     pub course: Course,

@@ -16,7 +16,7 @@ use crtos_inet::{
     inbox::About,
     kept::{Kept, Room},
     neighbors::{Due, Neighbors},
-    packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, Protocol, Station, USUAL},
+    packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, LONGEST, Protocol, Station, USUAL},
     reassembly::Reassembly,
 };
 
@@ -25,7 +25,10 @@ use crate::{
     abi::Errno,
     sockets::{
         error_queue::Message,
-        net::interface::{self, Asked, Interface, Reception, Stamp},
+        net::{
+            buffer::with_buffer,
+            interface::{self, Asked, Interface, Reception, Stamp},
+        },
     },
 };
 
@@ -288,6 +291,38 @@ impl Link {
         interface::send(&self.interface, frame, 0, asked)
     }
 
+    /// Most bytes of a packet.
+    pub fn longest(&self) -> usize {
+        self.interface.mtu().min(LONGEST - ETHERNET)
+    }
+
+    /// Has `send` send what is in a packet with that header: as one, or in fragments if it is too
+    /// long.
+    pub fn send_parts(
+        &self,
+        header: &Header,
+        payload: &[u8],
+        mut send: impl FnMut(&mut [u8]) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        const BEGIN: usize = ETHERNET + IP;
+        let room = self.longest() - IP;
+        let is_one = payload.len() <= room;
+        let step = if is_one { room } else { room & !7 };
+        let mut header = Header { is_whole: header.is_whole && is_one, ..*header };
+        with_buffer(BEGIN + step.min(payload.len()), |frame| {
+            let mut parts = payload.chunks(step).peekable();
+            while let Some(part) = parts.next() {
+                header.has_more = parts.peek().is_some();
+                let frame = &mut frame[..BEGIN + part.len()];
+                frame[BEGIN..].copy_from_slice(part);
+                packet::write_header(frame, &header, part.len());
+                send(frame)?;
+                header.offset += part.len();
+            }
+            Ok(())
+        })
+    }
+
     fn return_later(&self, frame: &[u8]) {
         if !may_keep(frame) {
             return;
@@ -357,7 +392,7 @@ impl Link {
         });
         for packet in &lost {
             let Some(returned) = packet::returned(packet) else { continue };
-            let own = returned.source.0;
+            let (own, why) = (returned.source.0, packet::Unreachable::HOST);
             let about = About {
                 source: (own, 0),
                 destination: own,
@@ -366,7 +401,6 @@ impl Link {
                 service: NETWORK_CONTROL,
                 ..About::default()
             };
-            let why = packet::Unreachable::HOST;
             stack::report(self, Message { why, about }, &returned);
         }
     }

@@ -7,6 +7,7 @@
 //! | [`stack`] | whose a packet is that came |
 //! | [`options`] | options of both kinds of sockets |
 //! | [`port`] | which port a socket has |
+//! | [`endpoint`] | what sockets of datagrams have in common |
 //! | [`udp`] | sockets of UDP |
 //! | [`cork`] | datagrams that several calls make, and several that one makes |
 //! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
@@ -23,6 +24,7 @@
 
 mod clock;
 mod cork;
+mod endpoint;
 mod icmp;
 mod link;
 mod mapped;

@@ -67,16 +67,21 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet, stamp: Stamp) {
     if !is_own && !is_group && !link.is_broadcast(to) {
         return;
     }
-    if packet.is_fragment() {
-        // Segments of TCP are not cut: they say so.
-        if packet.protocol == Protocol::Udp {
-            let mut reassembly = link.reassembly.lock();
-            if let Some(payload) = reassembly.add(packet, time::now().0) {
-                deliver_datagram(link, packet, payload, stamp);
-            }
-        }
-        return;
+    if !packet.is_fragment() {
+        return deliver_whole(link, packet, stamp);
     }
+    // Segments of TCP are not cut: they say so.
+    if packet.protocol != Protocol::Tcp {
+        let mut reassembly = link.reassembly.lock();
+        if let Some(payload) = reassembly.add(packet, time::now().0) {
+            deliver_whole(link, &Packet { payload, ..*packet }, stamp);
+        }
+    }
+}
+
+/// Brings a packet that is whole to whose it is.
+fn deliver_whole(link: &Arc<Link>, packet: &Packet, stamp: Stamp) {
+    let is_own = link.is_own(packet.destination);
     match packet.protocol {
         Protocol::Udp => deliver_datagram(link, packet, packet.payload, stamp),
         Protocol::Tcp if is_own => tcp::deliver(link, packet),
@@ -135,9 +140,11 @@ fn deliver_icmp(link: &Link, packet: &Packet, stamp: Stamp) {
                 return;
             }
             // One for which there is no memory is not answered.
-            let _ = with_buffer(ETHERNET + packet.bytes.len().max(IP), |frame| {
-                if let Some(length) = packet::write_echo(frame, ident, sequence, data) {
-                    answer(link, packet, Protocol::Icmp, frame, length);
+            let _ = with_buffer(packet.payload.len(), |message| {
+                if packet::write_echo(message, ident, sequence, data).is_some() {
+                    let (from, to) = (packet.destination, packet.source);
+                    let header = link.header(Protocol::Icmp, from, to);
+                    let _ = link.send_parts(&header, message, |frame| link.send(frame));
                 }
                 Ok(())
             });
@@ -160,7 +167,7 @@ pub fn report(link: &Link, message: Message, returned: &Returned) {
         interface: link.interface.index(),
     };
     match returned.protocol {
-        Protocol::Udp => udp::report(&way, message, returned.data),
+        Protocol::Udp => udp::report(&way, message, returned.payload),
         Protocol::Tcp => tcp::report(&way, &message),
         _ => {}
     }
