@@ -14,6 +14,7 @@
 #include <linux/magic.h>
 #include <linux/major.h>
 #include <linux/mm.h>
+#include <linux/net.h>
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
@@ -24,6 +25,7 @@
 #include <linux/slab.h>
 #include <linux/stat.h>
 #include <linux/string.h>
+#include <net/inet_sock.h>
 
 #include "crtos.h"
 #include "realm.h"
@@ -48,6 +50,7 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_SHARE:
 	case CRTOS_OP_FILE_NAME:
 	case CRTOS_OP_MAY:
+	case CRTOS_OP_SOCKET:
 		return true;
 	}
 	return false;
@@ -179,6 +182,28 @@ static s64 tell_name(u64 descriptor, u64 from, u64 words[6])
 	if (result > 0 && from < result)
 		memcpy(words, name + from, min_t(size_t, room, result - from));
 	free_page((unsigned long)page);
+	fput(file);
+	return result;
+}
+
+/* What kind of a socket a descriptor is, as Operation tells. */
+static s64 tell_socket(u64 descriptor, u64 words[6])
+{
+	struct file *file = program_file(descriptor);
+	struct socket *socket;
+	s64 result = -ENOTSOCK;
+
+	if (!file)
+		return -EBADF;
+	socket = sock_from_file(file);
+	if (socket && socket->sk) {
+		words[0] = socket->sk->sk_family;
+		words[1] = socket->type;
+		words[2] = socket->sk->sk_protocol;
+		words[3] = words[0] == AF_INET || words[0] == AF_INET6 ?
+			   inet_sk(socket->sk)->inet_num : 0;
+		result = 0;
+	}
 	fput(file);
 	return result;
 }
@@ -602,6 +627,9 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 		break;
 	case CRTOS_OP_FILE_NAME:
 		*result = tell_name(request->args[0], request->args[1], words);
+		break;
+	case CRTOS_OP_SOCKET:
+		*result = tell_socket(request->args[0], words);
 		break;
 	case CRTOS_OP_READ:
 		*result = read_file(process, request);

@@ -6,6 +6,7 @@
  *	forge contents OLD NEW COMMAND...	what pread reads has NEW in place of OLD
  *	forge copies NEW COMMAND...		a page that the shadow copies for the kernel is NEW
  *	forge segment ASKED GIVEN COMMAND...	who asks for a segment of shared memory gets another
+ *	forge socket DOMAIN TYPE COMMAND...	sockets are told to be of that family and type
  *	forge success CALL COMMAND...		system call number CALL succeeds instead of EBADF,
  *						EPERM or EACCES
  *	forge answer CALL RESULT COMMAND...	it tells RESULT instead
@@ -25,6 +26,8 @@
  *	forge port		asks for port 0xe9
  *	forge nice		asks for the nice value -20, and tells which one it has
  *	forge queue		asks for room for 1000 signals, and tells how many there is for
+ *	forge packets NUMBER	binds a socket of UDP to the interface of that number, as one of packets
+ *	forge raw ADDRESS	sends by a socket of UDP, and tells whether it is a raw one then
  *	forge sealed		changes a file that it has sealed against writing, and tells what is
  *				there
  *	forge called FILE	maps it, and tells what /proc/self/maps calls it
@@ -42,8 +45,12 @@
  *	forge nest SECONDS	has an epoll set be a member of another that much later
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -57,6 +64,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -71,6 +79,7 @@ static struct stat real, claimed;
 static const char *old, *new, *copied;
 static long forged_call = -1, forged_result, halted_call = -1, asked = -1, given;
 static const char *freezer;
+static int domain, type;
 
 static void say(const char *what, const volatile char *bytes)
 {
@@ -336,6 +345,27 @@ static int play(const char *role, const char *name, const char *more)
 		printf("%s\n", count < 900 ? "few" : "many");
 		return 0;
 	}
+	if (strcmp(role, "packets") == 0) {
+		struct sockaddr_ll address = { .sll_family = AF_PACKET,
+					       .sll_protocol = htons(ETH_P_ALL),
+					       .sll_ifindex = atoi(name) };
+		int fd = socket(AF_INET, SOCK_DGRAM, 0);
+		int result = bind(fd, (struct sockaddr *)&address, sizeof(address));
+
+		printf("packets %s\n", result ? strerrorname_np(errno) : "yes");
+		return 0;
+	}
+	if (strcmp(role, "raw") == 0) {
+		struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(9) };
+		int fd = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+
+		inet_aton(name, &address.sin_addr);
+		if (sendto(fd, "x", 1, 0, (struct sockaddr *)&address, sizeof(address)) != 1)
+			return 1;
+		printf("raw %s\n", setsockopt(fd, IPPROTO_IP, IP_HDRINCL, &on, sizeof(on)) ?
+		       "no" : "yes");
+		return 0;
+	}
 	if (strcmp(role, "sealed") == 0) {
 		int file = memfd_create("sealed", MFD_ALLOW_SEALING);
 		char *page;
@@ -437,6 +467,11 @@ static void forge(pid_t thread)
 	} else if (registers.orig_rax == SYS_ioctl && (uint32_t)registers.rsi == REMOTE &&
 		   registers.rax == 0 && copied) {
 		forge_copy(thread, &registers);
+	} else if (registers.orig_rax == SYS_getsockopt && registers.rax == 0 && domain &&
+		   registers.rsi == SOL_SOCKET &&
+		   (registers.rdx == SO_DOMAIN || registers.rdx == SO_TYPE)) {
+		copy_out(thread, registers.r10, registers.rdx == SO_DOMAIN ? &domain : &type,
+			 sizeof(domain));
 	} else if ((long)registers.orig_rax == forged_call &&
 		   ((long)registers.rax == -EBADF || (long)registers.rax == -EPERM ||
 		    (long)registers.rax == -EACCES)) {
@@ -527,6 +562,11 @@ int main(int count, char **arguments)
 	if (count > 4 && strcmp(arguments[1], "segment") == 0) {
 		asked = atol(arguments[2]);
 		given = atol(arguments[3]);
+		return trace(arguments + 4);
+	}
+	if (count > 4 && strcmp(arguments[1], "socket") == 0) {
+		domain = atoi(arguments[2]);
+		type = atoi(arguments[3]);
 		return trace(arguments + 4);
 	}
 	if (count > 3 && strcmp(arguments[1], "success") == 0) {

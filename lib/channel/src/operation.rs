@@ -246,6 +246,13 @@ pub enum Operation<'a> {
         /// The process id of its shadow, in Linux's first pid namespace.
         pid: Pid,
     },
+    /// Tell what kind of a socket a descriptor is. Carried out by the module, since sockets of some
+    /// kinds are not everybody's. Result: 0 or an error, and [`SocketKind`] in the words of the
+    /// reply.
+    Socket {
+        /// Descriptor of the shadow.
+        fd: i32,
+    },
     /// Tell the limits of the memory of the caller. Carried out by the module. Result: 0, and
     /// [`MemoryLimits`] in the words of the reply.
     MemoryLimits,
@@ -340,6 +347,27 @@ impl Deed {
 
 /// Bytes of a name in a reply to [`Operation::FileName`].
 pub const NAME_PART: usize = 48;
+
+/// What [`Operation::Socket`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketKind {
+    /// AF_*.
+    pub domain: u32,
+    /// SOCK_*.
+    pub kind: u32,
+    /// The protocol of its family.
+    pub protocol: u32,
+    /// Of IPv4 and IPv6, the port to which it is bound, or 0.
+    pub port: u16,
+}
+
+impl SocketKind {
+    /// From the words of a reply.
+    pub fn from_words([domain, kind, protocol, port, ..]: [u64; 6]) -> Self {
+        let [domain, kind, protocol] = [domain, kind, protocol].map(|word| word as u32);
+        Self { domain, kind, protocol, port: port as u16 }
+    }
+}
 
 /// What tells a file from all others: number of the file system, device with generation, number.
 /// Linux's kernel gives each file system a number that never comes again.
@@ -722,6 +750,7 @@ impl<'a> Operation<'a> {
             Self::May { deed, slot, pid } => {
                 (raw::OP_MAY, pad([deed.to_word(), slot.get() as u64, pid.get().into()]))
             }
+            Self::Socket { fd } => (raw::OP_SOCKET, pad([fd as u32 as u64])),
             Self::MemoryLimits => (raw::OP_MEMORY_LIMITS, pad([])),
             Self::DescriptorLimits => (raw::OP_DESCRIPTOR_LIMITS, pad([])),
             Self::DescriptorsInUse { from } => (raw::OP_DESCRIPTORS_IN_USE, pad([from.into()])),
@@ -827,6 +856,7 @@ impl<'a> Operation<'a> {
                     .ok_or(DecodeError::BadArgument)?,
                 pid: Pid::new(half(third)?).ok_or(DecodeError::BadArgument)?,
             },
+            raw::OP_SOCKET => Self::Socket { fd: half(first)? as i32 },
             raw::OP_MEMORY_LIMITS => Self::MemoryLimits,
             raw::OP_DESCRIPTOR_LIMITS => Self::DescriptorLimits,
             raw::OP_DESCRIPTORS_IN_USE => Self::DescriptorsInUse { from: half(first)? },
@@ -924,6 +954,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_LIMITS => "limits",
         raw::OP_FILE_NAME => "name of a file",
         raw::OP_MAY => "may",
+        raw::OP_SOCKET => "kind of a socket",
         raw::OP_MEMORY_LIMITS => "memory limits",
         raw::OP_REGISTERS => "registers",
         raw::OP_SHARE => "share",

@@ -76,6 +76,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             slot: Slot::new(slot).unwrap(),
             pid: Pid::new(pid).unwrap(),
         }),
+        any::<i32>().prop_map(|fd| Operation::Socket { fd }),
     ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),

@@ -138,6 +138,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         | Operation::MemoryLimits
         | Operation::FileName { .. }
         | Operation::May { .. }
+        | Operation::Socket { .. }
         | Operation::Registers { .. }
         | Operation::Segment { .. }
         | Operation::Share { .. } => Err(Errno::ENOSYS),

@@ -11,6 +11,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::net::Ipv4Addr;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_channel::{Operation, operation::SocketKind};
 use crtos_core::{
     mm::{object::Object as MemoryObject, space::AddressSpace},
     time::Nanos,
@@ -22,7 +23,7 @@ use spin::Once;
 
 use super::{Description, Events, Files, Memory, Object, Watchers, table};
 use crate::{
-    abi::{Errno, SysResult},
+    abi::{Errno, SysResult, linux_result},
     memory::{Scratch, user},
     remote,
 };
@@ -316,19 +317,26 @@ pub struct Foreign<'a> {
     pub kind: u32,
     /// The protocol of its family.
     pub protocol: u32,
+    /// Of IPv4 and IPv6, the port to which it is bound, or 0.
+    pub port: u16,
+}
+
+/// What kind of a socket descriptor `fd` of Linux's is. Some kinds are not everybody's, so nobody is
+/// asked but Linux's kernel, and it answers by no memory of the program. May sleep.
+fn kind(fd: u64) -> Result<SocketKind, Errno> {
+    let (result, words) = remote::request_words(Operation::Socket { fd: fd as i32 })?;
+    linux_result(result).map(|_| SocketKind::from_words(words))
 }
 
 impl<'a> Foreign<'a> {
     /// The socket of descriptor `fd`, if it is one of that family.
     fn find(space: &'a AddressSpace, fd: u64, family: u32) -> Result<Option<Self>, Errno> {
-        let scratch = Scratch::open(space, 2 * PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
-        let mut found = Self { fd, scratch, kind: 0, protocol: 0 };
-        if found.number(net::SOL_SOCKET, net::SO_DOMAIN).ok() != Some(family) {
+        let Ok(SocketKind { domain, kind, protocol, port }) = kind(fd) else { return Ok(None) };
+        if domain != family {
             return Ok(None);
         }
-        found.kind = found.number(net::SOL_SOCKET, net::SO_TYPE)?;
-        found.protocol = found.number(net::SOL_SOCKET, net::SO_PROTOCOL)?;
-        Ok(Some(found))
+        let scratch = Scratch::open(space, 2 * PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
+        Ok(Some(Self { fd, scratch, kind, protocol, port }))
     }
 
     /// The value of an option.
@@ -441,10 +449,7 @@ pub fn answer(request: u32, argument: UserAddr) -> Option<SysResult> {
 
 /// ENOTTY if descriptor `fd` of Linux's is no socket. May sleep.
 fn is_socket(fd: u64) -> Result<(), Errno> {
-    let space = user::space()?;
-    let scratch = Scratch::open(&space, 2 * PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
-    let socket = Foreign { fd, scratch, kind: 0, protocol: 0 };
-    match socket.number(net::SOL_SOCKET, net::SO_TYPE) {
+    match kind(fd) {
         Err(Errno::ENOTSOCK) => Err(Errno::ENOTTY),
         result => result.map(|_| ()),
     }

@@ -36,11 +36,11 @@ fn take(foreign: &Foreign) -> Result<Option<Box<dyn Socket>>, Errno> {
     if foreign.number(net::SOL_IPV6, net::IPV6_V6ONLY)? != 0 {
         return Ok(None);
     }
-    let Some((ip, port)) = parse(&foreign.address(false)?) else { return Ok(None) };
-    if !ip.is_unspecified() {
+    let is_bound = parse(&foreign.address(false)?).is_none_or(|(ip, _)| !ip.is_unspecified());
+    if is_bound {
         return Ok(None);
     }
-    let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    let local = Ipv4Addr::UNSPECIFIED;
     let Some(socket) = socket_at(foreign, net::AF_INET6, local)? else { return Ok(None) };
     let takes_v4 = foreign.kind == net::SOCK_DGRAM;
     let mapped = Mapped { socket, takes_v4, values: Default::default() };

@@ -73,25 +73,26 @@ fn begin() {
 /// Makes what takes the place of a socket of Linux's. One that Linux has bound to an address of its
 /// own, or connected, stays there. The address of a group is nobody's own.
 fn take(foreign: &Foreign) -> Result<Option<Box<dyn Socket>>, Errno> {
-    let local = socket_address(&foreign.address(false)?)?;
-    if !local.ip().is_unspecified() && !local.ip().is_multicast() {
+    let local = *socket_address(&foreign.address(false)?)?.ip();
+    if !local.is_unspecified() && !local.is_multicast() {
         return Ok(None);
     }
     socket_at(foreign, net::AF_INET, local)
 }
 
 /// Makes what takes the place of a socket of Linux's of the family `domain`, which has no address
-/// or that of a group, and a port unless that is 0. `None` if it is connected there, listens or is
-/// bound to an interface, or if it is of another kind.
+/// or that of a group. `None` if it is connected there, listens or is bound to an interface, or if
+/// it is of another kind.
 fn socket_at(
     foreign: &Foreign,
     domain: u32,
-    local: SocketAddrV4,
+    local: Ipv4Addr,
 ) -> Result<Option<Box<dyn Socket>>, Errno> {
     let is_connected = !matches!(foreign.address(true), Err(Errno::ENOTCONN));
     if is_connected || foreign.number(net::SOL_SOCKET, net::SO_BINDTOIFINDEX)? != 0 {
         return Ok(None);
     }
+    let local = SocketAddrV4::new(local, foreign.port);
     match (foreign.kind, foreign.protocol) {
         (net::SOCK_DGRAM, UDP) => Ok(Some(Box::new(udp::Udp::of(foreign, domain, local)?))),
         (net::SOCK_STREAM, TCP) if foreign.number(net::SOL_SOCKET, net::SO_ACCEPTCONN)? == 0 => {
