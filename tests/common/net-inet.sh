@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=bash
-# UDP and TCP on an interface of the realm.
+# UDP, TCP and raw packets on an interface of the realm.
 
 # answering PROGRAM: starts tests/abi/inet.c as the peer, which answers when this returns.
 answering() {
@@ -8,16 +8,19 @@ answering() {
 	await 'grep -q answers peer.said'
 }
 
-# udp_and_tcp_alike: tests/abi/inet.c natively, and in the realm.
-udp_and_tcp_alike() {
+# inet_alike: tests/abi/inet.c and tests/abi/raw.c natively, and in the realm.
+inet_alike() {
 	cd "$(mktemp -d)" || exit 1
 	fail() { echo "FAILED $*"; }
 	wire && peer || exit 1
-	program=/usr/lib/crtos-tests/abi/inet
-	answering $program || exit 1
-	natively 300 $program
+	local programs=/usr/lib/crtos-tests/abi failed=0
+	answering $programs/inet || exit 1
+	natively 300 $programs/inet
+	natively 100 $programs/raw
 	crtos up --cpus 3 --memory 256M --device near || { crtos log; exit 1; }
-	alike 400 $program || exit 1
+	alike 400 $programs/inet || failed=1
+	alike 100 $programs/raw || failed=1
+	[ $failed = 0 ] || exit 1
 	crtos down || exit 1
 	alone_again
 }

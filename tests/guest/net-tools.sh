@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's programs that measure networks, serve files and try out ports do over an interface of the
 # realm what they do over one of Linux: qperf, sockperf, nuttcp, iperf with a group; lighttpd,
-# dropbear, rsync; nmap, arp-scan, scapy with frames of their own.
+# dropbear, rsync; ping, fping and traceroute by raw sockets; nmap, arp-scan, scapy with frames of
+# their own.
 # kernels: 6.12
 # realm: no
 # devices: yes
 # packages: qperf,sockperf,nuttcp,iperf,lighttpd,apache2-utils,curl,dropbear-bin,rsync,nmap,arp-scan
-# packages: python3-scapy,netcat-openbsd
+# packages: python3-scapy,netcat-openbsd,iputils-ping,fping,traceroute
 # uses: net peer
 # timeout: 900
 # tier: full
@@ -80,6 +81,16 @@ answers 8730
 there rsync rsync://10.9.0.1:8730/files/file copy || fail 'rsync, from here'
 there rsync copy rsync://10.9.0.1:8730/files/back || fail 'rsync, to here'
 [ "$(md5sum <back)" = "$sum" ] || fail 'rsync, a file'
+
+# What asks stations for an echo.
+here ping -q -n -c 5 -i 0.2 10.9.0.2 | grep -q '5 packets transmitted, 5 received' || fail ping
+here ping -q -n -c 2 -i 0.2 -s 20000 -I near 10.9.0.2 | grep -q ' 2 received' || fail 'ping, long'
+here ping -n -c 1 -M 'do' -s 1473 10.9.0.2 2>&1 | grep -q 'message too long' || fail 'ping, too long'
+here ping -n -c 1 10.9.0.77 | grep -q '^From 10.9.0.1 .*Destination Host Unreachable' ||
+	fail 'ping, nobody'
+there ping -q -n -c 2 -i 0.2 -s 20000 10.9.0.1 | grep -q ' 2 received' || fail 'ping, to here'
+here fping -q -c 3 -p 100 10.9.0.2 2>&1 | grep -q '3/3/0%' || fail fping
+here traceroute -n -I -q 1 -m 3 10.9.0.2 | grep -q '^ 1  10.9.0.2' || fail traceroute
 
 # What sends frames as they are. Linux has no route for the interface, so that scapy has to be told
 # who sends.

@@ -9,4 +9,4 @@
 # uses: net peer alike net-inet
 # timeout: 900
 set -u
-udp_and_tcp_alike
+inet_alike

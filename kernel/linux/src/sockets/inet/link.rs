@@ -20,7 +20,7 @@ use crtos_inet::{
     reassembly::Reassembly,
 };
 
-use super::{clock, stack};
+use super::{clock, raw, stack};
 use crate::{
     abi::Errno,
     sockets::{
@@ -401,6 +401,14 @@ impl Link {
                 service: NETWORK_CONTROL,
                 ..About::default()
             };
+            if raw::is_any() {
+                let message = packet::unreachable(&why, packet);
+                let mut header = self.header(Protocol::Icmp, own, own);
+                header.service = NETWORK_CONTROL;
+                let mut bytes = [0; ETHERNET + IP];
+                packet::write_header(&mut bytes, &header, message.len());
+                raw::deliver(Protocol::Icmp, about, &bytes[ETHERNET..], &message);
+            }
             stack::report(self, Message { why, about }, &returned);
         }
     }

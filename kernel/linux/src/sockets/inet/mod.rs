@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UDP and TCP over IPv4 (ip(7), udp(7), tcp(7)).
+//! UDP, TCP and raw packets over IPv4 (ip(7), udp(7), tcp(7), raw(7)).
 //!
 //! | module | concept |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | [`endpoint`] | what sockets of datagrams have in common |
 //! | [`udp`] | sockets of UDP |
 //! | [`cork`] | datagrams that several calls make, and several that one makes |
+//! | [`raw`] | sockets of raw packets, and of echoes |
 //! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
 //! | [`mapped`] | sockets of IPv6 at addresses of IPv4 |
 //! | [`icmp`] | what ICMP says of a packet that did not arrive |
@@ -30,6 +31,7 @@ mod link;
 mod mapped;
 mod options;
 mod port;
+mod raw;
 mod stack;
 mod tcp;
 mod udp;
@@ -98,6 +100,9 @@ fn socket_at(
         (net::SOCK_STREAM, TCP) if foreign.number(net::SOL_SOCKET, net::SO_ACCEPTCONN)? == 0 => {
             Ok(Some(Box::new(tcp::Tcp::of(foreign, domain, local)?)))
         }
+        _ if domain == net::AF_INET => {
+            Ok(raw::Raw::of(foreign, local)?.map(|raw| Box::new(raw) as Box<dyn Socket>))
+        }
         _ => Ok(None),
     }
 }
@@ -105,6 +110,7 @@ fn socket_at(
 /// Protocols (IPPROTO_*).
 const UDP: u32 = 17;
 const TCP: u32 = 6;
+const ICMP: u32 = 1;
 
 /// What a program gives as an address.
 fn socket_address(address: &Address) -> Result<SocketAddrV4, Errno> {

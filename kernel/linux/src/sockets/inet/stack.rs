@@ -13,7 +13,7 @@ use crtos_inet::{
 
 use super::{
     link::{self, Link},
-    tcp, udp,
+    raw, tcp, udp,
 };
 use crate::sockets::{
     error_queue::Message,
@@ -56,6 +56,7 @@ impl StackOf for Stack {
         link::go(interface);
         udp::interface_is_gone(interface.index());
         tcp::interface_is_gone(interface.index());
+        raw::interface_is_gone(interface.index());
     }
 }
 
@@ -68,20 +69,28 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet, stamp: Stamp) {
         return;
     }
     if !packet.is_fragment() {
-        return deliver_whole(link, packet, stamp);
+        let header = &packet.bytes[..packet.bytes.len() - packet.payload.len()];
+        return deliver_whole(link, packet, header, stamp);
     }
     // Segments of TCP are not cut: they say so.
     if packet.protocol != Protocol::Tcp {
         let mut reassembly = link.reassembly.lock();
         if let Some(payload) = reassembly.add(packet, time::now().0) {
-            deliver_whole(link, &Packet { payload, ..*packet }, stamp);
+            let mut header = [0; ETHERNET + IP];
+            packet::write_header(&mut header, &packet.whole(), payload.len());
+            let whole = Packet { payload, ..*packet };
+            deliver_whole(link, &whole, &header[ETHERNET..], stamp);
         }
     }
 }
 
-/// Brings a packet that is whole to whose it is.
-fn deliver_whole(link: &Arc<Link>, packet: &Packet, stamp: Stamp) {
+/// Brings a packet that is whole, and has that header, to whose it is.
+fn deliver_whole(link: &Arc<Link>, packet: &Packet, header: &[u8], stamp: Stamp) {
     let is_own = link.is_own(packet.destination);
+    if raw::is_any() {
+        let about = about(link, packet, 0, stamp);
+        raw::deliver(packet.protocol, about, header, packet.payload);
+    }
     match packet.protocol {
         Protocol::Udp => deliver_datagram(link, packet, packet.payload, stamp),
         Protocol::Tcp if is_own => tcp::deliver(link, packet),
@@ -171,6 +180,7 @@ pub fn report(link: &Link, message: Message, returned: &Returned) {
         Protocol::Tcp => tcp::report(&way, &message),
         _ => {}
     }
+    raw::report(way.interface, message, returned);
 }
 
 /// Sends what answers a packet, of which `length` bytes lie behind the room for its header.
