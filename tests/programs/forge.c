@@ -26,7 +26,8 @@
  *	forge port		asks for port 0xe9
  *	forge nice		asks for the nice value -20, and tells which one it has
  *	forge queue		asks for room for 1000 signals, and tells how many there is for
- *	forge packets NUMBER	binds a socket of UDP to the interface of that number, as one of packets
+ *	forge packets NUMBER	binds a socket of UDP to the interface of that number, as if it
+ *				were one of packets
  *	forge raw ADDRESS	sends by a socket of UDP, and tells whether it is a raw one then
  *	forge sealed		changes a file that it has sealed against writing, and tells what is
  *				there

@@ -172,8 +172,8 @@ pub const OP_SET_SCHEDULING: u32 = 12;
 pub const OP_COPY: u32 = 13;
 /// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
 /// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`], [`OP_LIMITS`], [`OP_MEMORY_LIMITS`],
-/// [`OP_REGISTERS`], [`OP_SHARE`], [`OP_FILE_NAME`], [`OP_MAY`] and [`OP_SOCKET`] are carried out by
-/// the module: the shadow, over which its owner has power, never sees them.
+/// [`OP_REGISTERS`], [`OP_SHARE`], [`OP_FILE_NAME`], [`OP_MAY`] and [`OP_SOCKET`] are carried out
+/// by the module: the shadow, over which its owner has power, never sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;

@@ -321,8 +321,8 @@ pub struct Foreign<'a> {
     pub port: u16,
 }
 
-/// What kind of a socket descriptor `fd` of Linux's is. Some kinds are not everybody's, so nobody is
-/// asked but Linux's kernel, and it answers by no memory of the program. May sleep.
+/// What kind of a socket descriptor `fd` of Linux's is. Some kinds are not everybody's, so nobody
+/// is asked but Linux's kernel, and it answers by no memory of the program. May sleep.
 fn kind(fd: u64) -> Result<SocketKind, Errno> {
     let (result, words) = remote::request_words(Operation::Socket { fd: fd as i32 })?;
     linux_result(result).map(|_| SocketKind::from_words(words))
