@@ -79,8 +79,7 @@ struct crtos_realm {
 	struct delayed_work tick;
 	struct crtos_ethernet_end __rcu *ethernet;	/* or NULL; changes under crtos.lock */
 	struct mutex places_mutex;	/* pages come and go at one place after the other */
-	spinlock_t places_lock;		/* protects places, places_end and watches */
-	struct list_head watches;	/* struct crtos_watch */
+	spinlock_t places_lock;		/* protects places and places_end */
 	struct crtos_place *places;	/* of the share window */
 	u32 places_end;			/* behind the last that was ever used */
 	u64 given_up_seen;		/* of the channel's given_up_count; read anywhere */

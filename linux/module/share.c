@@ -12,14 +12,13 @@
  * A mirror's watch, a notifier on its addresses, is what tells of such losses. A page is
  * noted at its place before the watch is asked whether something was lost meanwhile, and the
  * watch looks at all that is noted: so one of the two sees the other. The kernel keeps a page
- * for as long as anything of its file is mapped. So when the last watch of a page ends, which
- * would tell of its loss, the page is asked back as if it were lost.
+ * for as long as anything of its file is mapped, also when nobody watches it. So whoever begins
+ * to watch looks first for pages that are not the file's any more.
  */
 #include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/io.h>
 #include <linux/kref.h>
-#include <linux/list.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
@@ -34,9 +33,6 @@
 /* How often a call is made again that waits for CPUs of the realm, 50 us or more apart. */
 #define TRIES		200
 
-/* How many watches are looked at for one that ends; all that is left then is asked back. */
-#define MOST_LOOKS	4096
-
 /* A page at a place of the share window. */
 struct crtos_place {
 	struct page *page;		/* pinned; NULL: none */
@@ -49,9 +45,8 @@ struct crtos_place {
 struct crtos_watch {
 	struct mmu_interval_notifier notifier;
 	struct kref ref;
-	struct list_head link;		/* of realm->watches; empty when it tells nothing more */
 	struct crtos_realm *realm;
-	struct address_space *mapping;	/* compared, never used */
+	struct address_space *mapping;	/* of a file that is kept as long */
 	u64 start;
 	u64 length;
 	pgoff_t first;
@@ -83,9 +78,12 @@ static void ask_recall(struct crtos_realm *realm)
 	queue_work(crtos.work, &realm->recall);
 }
 
-/* Says that places of a mapping, of these pages, have lost them. Under places_lock. */
+/*
+ * Says that places of a mapping, of these pages, have lost them: all, or those that are not the
+ * file's any more. Under places_lock.
+ */
 static void recall(struct crtos_realm *realm, const struct address_space *mapping,
-		   pgoff_t first, pgoff_t last)
+		   pgoff_t first, pgoff_t last, bool lost_only)
 {
 	bool any = false;
 	u32 i;
@@ -96,6 +94,8 @@ static void recall(struct crtos_realm *realm, const struct address_space *mappin
 		if (!place->page || place->mapping != mapping || place->index < first ||
 		    place->index > last)
 			continue;
+		if (lost_only && READ_ONCE(page_folio(place->page)->mapping) == mapping)
+			continue;
 		crtos_channel_recall(realm->channel, i);
 		any = true;
 	}
@@ -103,49 +103,27 @@ static void recall(struct crtos_realm *realm, const struct address_space *mappin
 		ask_recall(realm);
 }
 
-/* Asks back what no other watch would tell of, of these pages. Under places_lock. */
-static void ask_back(const struct crtos_watch *watch, pgoff_t first, pgoff_t last)
+/*
+ * Says that places of a watch have lost what the file lost before it watched. Whoever is about to
+ * cut the file may have told of that before: then all of them have.
+ */
+static void recall_lost(const struct crtos_watch *watch)
 {
-	const struct crtos_watch *other;
-	unsigned int looks = 0;
+	struct crtos_realm *realm = watch->realm;
+	struct rw_semaphore *cutting = &watch->mapping->host->i_rwsem;
+	pgoff_t last = watch->first + (watch->length >> PAGE_SHIFT) - 1;
+	bool nobody_cuts = down_read_trylock(cutting);
 
-	while (first <= last) {
-		pgoff_t end = first, next = last + 1;
-
-		list_for_each_entry(other, &watch->realm->watches, link) {
-			if (++looks > MOST_LOOKS) {
-				end = first;
-				next = last + 1;
-				break;
-			}
-			if (other == watch || other->mapping != watch->mapping)
-				continue;
-			if (other->first > first)
-				next = min(next, other->first);
-			else
-				end = max_t(pgoff_t, end,
-					    other->first + (other->length >> PAGE_SHIFT));
-		}
-		if (end == first) {
-			end = next;
-			recall(watch->realm, watch->mapping, first, end - 1);
-		}
-		first = end;
-	}
-}
-
-/* A watch tells nothing from now on. Under places_lock. */
-static void leave(struct crtos_watch *watch)
-{
-	if (list_empty(&watch->link))
-		return;
-	list_del_init(&watch->link);
-	ask_back(watch, watch->first, watch->first + (watch->length >> PAGE_SHIFT) - 1);
+	spin_lock(&realm->places_lock);
+	recall(realm, watch->mapping, watch->first, last, nobody_cuts);
+	spin_unlock(&realm->places_lock);
+	if (nobody_cuts)
+		up_read(cutting);
 }
 
 /*
- * What changes its rights stays in the file, and so does what the shadow itself unmaps, of
- * which nobody may tell any more. This never waits.
+ * What the shadow itself unmaps stays in the file, and so does what changes its rights. This
+ * never waits.
  */
 static bool invalidate(struct mmu_interval_notifier *notifier,
 		       const struct mmu_notifier_range *range, unsigned long sequence)
@@ -153,17 +131,12 @@ static bool invalidate(struct mmu_interval_notifier *notifier,
 	struct crtos_watch *watch = container_of(notifier, struct crtos_watch, notifier);
 	u64 start = max_t(u64, range->start, watch->start) - watch->start;
 	u64 end = min_t(u64, range->end, watch->start + watch->length) - watch->start;
-	pgoff_t first = watch->first + (start >> PAGE_SHIFT);
-	pgoff_t last = watch->first + ((end - 1) >> PAGE_SHIFT);
 
 	spin_lock(&watch->realm->places_lock);
 	mmu_interval_set_seq(notifier, sequence);
-	if (range->event == MMU_NOTIFY_RELEASE)
-		leave(watch);
-	else if (range->event == MMU_NOTIFY_CLEAR && start < end)
-		recall(watch->realm, watch->mapping, first, last);
-	else if (range->event == MMU_NOTIFY_UNMAP && start < end)
-		ask_back(watch, first, last);
+	if (range->event == MMU_NOTIFY_CLEAR && start < end)
+		recall(watch->realm, watch->mapping, watch->first + (start >> PAGE_SHIFT),
+		       watch->first + ((end - 1) >> PAGE_SHIFT), false);
 	spin_unlock(&watch->realm->places_lock);
 	return true;
 }
@@ -182,7 +155,6 @@ static struct crtos_watch *make_watch(struct crtos_realm *realm, struct address_
 	if (!watch)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&watch->ref);
-	INIT_LIST_HEAD(&watch->link);
 	watch->realm = realm;
 	watch->mapping = mapping;
 	watch->start = start;
@@ -194,9 +166,7 @@ static struct crtos_watch *make_watch(struct crtos_realm *realm, struct address_
 		kfree(watch);
 		return ERR_PTR(error);
 	}
-	spin_lock(&realm->places_lock);
-	list_add(&watch->link, &realm->watches);
-	spin_unlock(&realm->places_lock);
+	recall_lost(watch);
 	return watch;
 }
 
@@ -239,20 +209,10 @@ void crtos_watch_get(struct crtos_watch *watch)
 	kref_get(&watch->ref);
 }
 
-static void settle(struct crtos_realm *realm);
-
 static void end_watch(struct kref *ref)
 {
 	struct crtos_watch *watch = container_of(ref, struct crtos_watch, ref);
-	struct crtos_realm *realm = watch->realm;
 
-	/* What the kernel has given up need not be asked back. */
-	mutex_lock(&realm->places_mutex);
-	settle(realm);
-	mutex_unlock(&realm->places_mutex);
-	spin_lock(&realm->places_lock);
-	leave(watch);
-	spin_unlock(&realm->places_lock);
 	mmu_interval_notifier_remove(&watch->notifier);
 	kfree(watch);
 }
@@ -555,7 +515,6 @@ int crtos_places_init(struct crtos_realm *realm)
 	}
 	mutex_init(&realm->places_mutex);
 	spin_lock_init(&realm->places_lock);
-	INIT_LIST_HEAD(&realm->watches);
 	INIT_DELAYED_WORK(&realm->settle, settle_work);
 	INIT_WORK(&realm->recall, recall_work);
 	return 0;

@@ -21,7 +21,6 @@ use crtos_core::{
         object::Object,
         page_cache::{self, Version},
         space::{AddressSpace, Batch, Filling, Target},
-        window,
     },
     time::{self, Clock, Nanos},
 };
@@ -227,12 +226,10 @@ pub fn can_be_mapped(space: &AddressSpace, fd: u64) -> Result<(), Errno> {
     mapped.map(|_| ())
 }
 
-/// Has Linux let go of the mirror at `mirror`, and of its file. What Linux does not watch any more,
-/// it asks back: as long as that is mapped, the file has it, or Linux says that it has not.
+/// Has Linux let go of the mirror at `mirror`, and of its file.
 pub fn unmap_mirror(space: &AddressSpace, mirror: UserAddr, length: u64) {
-    window::give_up();
-    let _ = remote::request(Operation::LetGo { mirror });
     let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
+    let _ = remote::request(Operation::LetGo { mirror });
     space.forget_mirror(mirror);
 }
 
