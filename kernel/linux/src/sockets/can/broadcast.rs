@@ -131,6 +131,8 @@ impl Member for Core {
 }
 
 impl<T> Job<T> {
+    /// Sets its timer. The caller still has the work locked, which says when something is due: so
+    /// the last word counts.
     fn arm(&self, due: Option<u64>) {
         if let Some(timer) = &*self.timer.lock() {
             match due {
@@ -151,11 +153,12 @@ impl<T> Job<T> {
 impl Job<Sending> {
     /// The timer has come. Interrupt context.
     fn expire(&self) {
-        let (turn, due) = {
+        let turn = {
             let mut work = self.work.lock();
-            (work.expire(time::now().0), work.due())
+            let turn = work.expire(time::now().0);
+            self.arm(work.due());
+            turn
         };
-        self.arm(due);
         // A frame for which there is no room is left out, as under Linux.
         if let Some(frame) = turn.frame {
             let _ = self.core.send(frame, self.interface);
@@ -169,15 +172,16 @@ impl Job<Sending> {
 
 impl Job<Receiving> {
     fn receive(&self, news: &News) {
-        let (effect, due) = {
+        let effect = {
             let mut work = self.work.lock();
             if work.id() != news.frame.id() {
                 return;
             }
-            (work.receive(&news.frame, time::now().0), work.due())
+            let effect = work.receive(&news.frame, time::now().0);
+            self.arm(work.due());
+            effect
         };
         self.last_interface.store(news.interface, Ordering::Relaxed);
-        self.arm(due);
         match effect {
             Effect::Nothing => {}
             Effect::Told(head, frame) => self.core.put(Message {
@@ -195,14 +199,14 @@ impl Job<Receiving> {
 
     /// The timer has come. Interrupt context.
     fn expire(&self) {
-        let (told, due) = {
+        let told = {
             let mut work = self.work.lock();
             let now = time::now().0;
             let told = work.expire(now);
             // There may be more: at once, behind what else is due.
-            (told, if told.is_some() { Some(now) } else { work.due() })
+            self.arm(if told.is_some() { Some(now) } else { work.due() });
+            told
         };
-        self.arm(due);
         if let Some((head, frame)) = told {
             self.core.tell(head, frame, self.last_interface.load(Ordering::Relaxed));
         }
@@ -329,11 +333,12 @@ impl Broadcast {
         };
         let set = {
             let mut work = job.work.lock();
-            set_shared(&mut work, &mut job.share.lock(), head, &frames)
-                .map(|turn| (turn, work.due()))
+            let set = set_shared(&mut work, &mut job.share.lock(), head, &frames);
+            job.arm(work.due());
+            set
         };
-        let (turn, due) = match set {
-            Ok(set) => set,
+        let turn = match set {
+            Ok(turn) => turn,
             Err(error) => {
                 if is_new {
                     self.delete_sending(head.id, interface);
@@ -341,7 +346,6 @@ impl Broadcast {
                 return Err(error);
             }
         };
-        job.arm(due);
         if let Some(frame) = turn.frame {
             let _ = self.core.send(frame, interface);
         }
@@ -381,12 +385,9 @@ impl Broadcast {
                 job
             }
         };
-        let due = {
-            let mut work = job.work.lock();
-            work.set(head, &frames, time::now().0)?;
-            work.due()
-        };
-        job.arm(due);
+        let mut work = job.work.lock();
+        work.set(head, &frames, time::now().0)?;
+        job.arm(work.due());
         Ok(())
     }
 
