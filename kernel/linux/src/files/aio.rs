@@ -137,6 +137,11 @@ impl Context {
         self.ring.get()
     }
 
+    /// Transfers that one call asks for at most.
+    pub fn room(&self) -> u64 {
+        u64::from(self.count) - 1
+    }
+
     fn check(&self) -> Result<(), Errno> {
         if self.is_over.load(Ordering::Relaxed) { Err(Errno::EINVAL) } else { Ok(()) }
     }

@@ -240,6 +240,8 @@ pub fn io_submit([name, count, blocks, ..]: Args) -> SysResult {
     let context = context(name)?;
     let process = process()?;
     let blocks = UserAddr::new(blocks);
+    // As under Linux, not more than are told without anybody taking them.
+    let count = count.min(context.room());
     let mut done = 0;
     while done < count && !process.is_ending() {
         match submit(&context, blocks.wrapping_add(8 * done)) {
