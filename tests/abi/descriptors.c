@@ -603,6 +603,31 @@ CASE(a_name_brings_the_other_end_back)
 	FAILS(ENOTDIR, open(name, O_RDONLY | O_DIRECTORY));
 }
 
+CASE(a_name_gives_nobody_the_other_end_of_another_users_pipe)
+{
+	int ends[2], status;
+	pid_t child;
+
+	CHECK(geteuid() == 0 && pipe(ends) == 0);
+	child = fork();
+	if (child == 0) {
+		char name[40];
+		struct stat of;
+		int own[2];
+
+		CHECK(setresuid(1, 1, 1) == 0);
+		sprintf(name, "/dev/fd/%d", ends[0]);
+		FAILS(EACCES, open(name, O_WRONLY));
+		FAILS(EACCES, open(name, O_RDONLY));
+		CHECK(fstat(ends[0], &of) == 0 && of.st_uid == 0);
+		CHECK(pipe(own) == 0 && fstat(own[0], &of) == 0 && of.st_uid == 1);
+		sprintf(name, "/dev/fd/%d", own[0]);
+		CHECK(open(name, O_WRONLY) >= 0);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 CASE(an_eventfd_cannot_be_opened_by_name)
 {
 	char name[40];

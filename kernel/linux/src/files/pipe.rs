@@ -46,6 +46,8 @@ pub struct Pipe {
     has_left: AtomicBool,
     /// Inode number.
     pub number: u64,
+    /// The user who has made it: who may open it by the name of a descriptor.
+    pub owner: u32,
 }
 
 impl From<NoMemory> for Errno {
@@ -55,8 +57,8 @@ impl From<NoMemory> for Errno {
 }
 
 impl Pipe {
-    /// An empty pipe without ends.
-    pub fn new(number: u64) -> Result<Arc<Self>, Errno> {
+    /// An empty pipe without ends, of the user `owner`.
+    pub fn new(number: u64, owner: u32) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(Self {
             ring: Mutex::new(PipeRing::new(SIZE)?),
             used: AtomicUsize::new(0),
@@ -68,6 +70,7 @@ impl Pipe {
             watchers: Watchers::new(),
             has_left: AtomicBool::new(false),
             number,
+            owner,
         }))
     }
 

@@ -8,7 +8,7 @@ use crtos_signal::Set;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
-use crtos_core::{mm::heap, time::Nanos};
+use crtos_core::{mm::heap, task, time::Nanos};
 
 use super::{elsewhere, local, remote};
 use crate::{
@@ -21,7 +21,8 @@ use crate::{
         timer::{Timer, When},
     },
     memory::user,
-    remote::pass,
+    process::ThreadExt as _,
+    remote::{linux as ask_linux, pass},
     signal,
     timers::{self, Counting},
 };
@@ -37,6 +38,15 @@ pub fn pipe(args: Args) -> SysResult {
     pipe2([args[0], 0, 0, 0, 0, 0])
 }
 
+/// The caller's effective user id. Asks Linux if it may differ from what it was at the start.
+pub(super) fn effective_uid() -> Result<u32, Errno> {
+    let current = task::current();
+    match current.user().and_then(|user| user.process.certain_uid()) {
+        Some(uid) => Ok(uid),
+        None => ask_linux(linux::__NR_geteuid, &[]).map(|uid| uid as u32),
+    }
+}
+
 /// pipe2(ends, flags).
 pub fn pipe2(args: Args) -> SysResult {
     let (ends, flags) = (UserAddr::new(args[0]), args[1] as u32);
@@ -44,7 +54,7 @@ pub fn pipe2(args: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let files = files::table()?;
-    let pipe = Pipe::new(description::number())?;
+    let pipe = Pipe::new(description::number(), effective_uid()?)?;
     let end = |mode: u32| Description::open(Object::Pipe(pipe.clone()), flags | mode);
     let (reader, writer) = (end(linux::O_RDONLY)?, end(linux::O_WRONLY)?);
     let close_on_exec = flags & linux::O_CLOEXEC != 0;

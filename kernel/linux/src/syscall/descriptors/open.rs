@@ -7,11 +7,17 @@ use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
-use super::{create::make, remote};
+use super::{
+    create::{effective_uid, make},
+    remote,
+};
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{self, Description, Files, Object, device::Device, last_words::LastWords, names},
+    files::{
+        self, Description, Files, Object, device::Device, last_words::LastWords, names, pipe::Pipe,
+    },
     memory::{mappings, maps},
+    remote::is_capable,
     syscall::cpu_numbers,
 };
 
@@ -68,6 +74,13 @@ pub(super) fn named(files: &Files, path: UserAddr) -> Option<Arc<Description>> {
     files.find(names::descriptor(path)?)
 }
 
+/// EACCES if a pipe is another user's: one end of it, which the caller has, does not give it the
+/// other one.
+fn may_open(pipe: &Pipe) -> Result<(), Errno> {
+    let is_own = effective_uid()? == pipe.owner;
+    if is_own || is_capable(linux::CAP_DAC_OVERRIDE)? { Ok(()) } else { Err(Errno::EACCES) }
+}
+
 /// What becomes of a local file that is opened once more by the name of its descriptor, which is a
 /// link. `None` if `flags` ask for something special.
 pub(super) fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Errno>> {
@@ -76,7 +89,7 @@ pub(super) fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Er
     }
     Some(match &file.object {
         Object::Device(device) => Ok(Object::Device(*device)),
-        Object::Pipe(pipe) => Ok(Object::Pipe(pipe.clone())),
+        Object::Pipe(pipe) => may_open(pipe).map(|()| Object::Pipe(pipe.clone())),
         Object::LastWords(_) => LastWords::open(flags).map(Object::LastWords),
         Object::Character(special) => special.reopen(file, flags),
         Object::Event(_) | Object::Timer(_) | Object::Signals(_) | Object::Socket(_) => {

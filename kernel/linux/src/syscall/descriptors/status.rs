@@ -113,6 +113,14 @@ pub(super) fn read_link(path: UserAddr, buffer: UserAddr, size: u64) -> Option<S
     )
 }
 
+/// Whose a local file is: a pipe is the user's who has made it.
+fn owner(object: &Object) -> Result<u32, Errno> {
+    match object {
+        Object::Pipe(pipe) => Ok(pipe.owner),
+        _ => remote::linux(linux::__NR_geteuid, &[]).map(|uid| uid as u32),
+    }
+}
+
 /// Stores the `struct stat` of a local file.
 pub(super) fn status(file: &Arc<Description>, address: UserAddr) -> SysResult {
     const PIPE: u32 = linux::S_IFIFO | 0o600;
@@ -125,7 +133,7 @@ pub(super) fn status(file: &Arc<Description>, address: UserAddr) -> SysResult {
         Object::Socket(socket) => (SOCKET, 8, socket.number(), 4096),
         _ => (ANONYMOUS, 14, 1, 4096),
     };
-    let uid = remote::linux(linux::__NR_geteuid, &[])?;
+    let uid = owner(&file.object)?;
     let gid = remote::linux(linux::__NR_getegid, &[])?;
     let now = crtos_core::time::linux(crtos_core::time::Clock::Realtime).0;
     let time = [now / SECOND, now % SECOND];
@@ -134,7 +142,7 @@ pub(super) fn status(file: &Arc<Description>, address: UserAddr) -> SysResult {
         inode: number,
         links: 1,
         mode,
-        uid: uid as u32,
+        uid,
         gid: gid as u32,
         block_size: block,
         accessed: time,
@@ -171,13 +179,13 @@ pub fn statx(row: &Row, args: Args) -> SysResult {
         Object::Socket(socket) => (linux::S_IFSOCK | 0o777, socket.number()),
         _ => (0o600, 1),
     };
-    let uid = remote::linux(linux::__NR_geteuid, &[])?;
+    let uid = owner(&file.object)?;
     let gid = remote::linux(linux::__NR_getegid, &[])?;
     let status = Statx {
         mask: linux::STATX_BASIC_STATS,
         block_size: 4096,
         links: 1,
-        uid: uid as u32,
+        uid,
         gid: gid as u32,
         mode: mode as u16,
         inode: number,
