@@ -195,6 +195,12 @@ bool crtos_thread_left(struct crtos_thread *thread)
 	       READ_ONCE(thread->task->mm) != thread->process->mm;
 }
 
+/* Is a thread about to execute a program? A task that has ended is not, whoever has the file. */
+static bool has_heir(const struct crtos_thread *thread)
+{
+	return thread->heir && !READ_ONCE(thread->task->exit_state);
+}
+
 /**
  * crtos_threads_remove_leaving() - take out those that leave while others stay
  * @process: the process
@@ -213,7 +219,7 @@ bool crtos_threads_remove_leaving(struct crtos_process *process)
 	list_for_each_entry_safe(thread, next, &process->threads, link) {
 		if (!thread->leaving)
 			continue;
-		if (crtos_thread_left(thread) && !thread->heir &&
+		if (crtos_thread_left(thread) && !has_heir(thread) &&
 		    !list_is_singular(&process->threads))
 			crtos_thread_remove(thread);
 		else
@@ -312,7 +318,7 @@ bool crtos_threads_have_heir(struct crtos_process *process)
 
 	crtos_realm_lock();
 	list_for_each_entry(thread, &process->threads, link)
-		any |= !!thread->heir;
+		any |= has_heir(thread);
 	crtos_realm_unlock();
 	return any;
 }

@@ -130,7 +130,15 @@ kill "$(crtos ps --json | gojq '.[] | select(.command == "sleep") | .pid')"
 wait
 same 'the one meant ends' 143 "$(cat ended)"
 
+# Who is killed in the middle of execve goes, though somebody still has the file of the new program.
+await '[ "$(crtos ps --json | gojq length)" = 0 ]' || fail "something is left: $(crtos ps)"
+mkfifo seized
+member "$forge" seize crtos run -- sh -c 'exec true' >seized &
+read -r found <seized
+same 'the file of a new program is kept' 'seized file' "$found"
+await '[ "$(crtos ps --json | gojq length)" = 0 ]' || fail "a killed one is left: $(crtos ps)"
+
 rm -f /dev/shm/secret /dev/shm/own /dev/shm/notes
 umount disk
-crtos down || fail down
+timeout 20 crtos down || fail down
 exit $failed

@@ -12,6 +12,8 @@
  *	forge answer CALL RESULT COMMAND...	it tells RESULT instead
  *	forge halt CALL COMMAND...		who makes it does nothing any more
  *	forge freeze FILE COMMAND...		nobody does anything any more as soon as FILE exists
+ *	forge seize COMMAND...			keeps the file of a program that is about to be
+ *						executed, and kills who executes it
  *
  * and the programs that are run so, or are to be deceived:
  *
@@ -81,6 +83,7 @@ static const char *old, *new, *copied;
 static long forged_call = -1, forged_result, halted_call = -1, asked = -1, given;
 static const char *freezer;
 static int domain, type;
+static int seizes;
 
 static void say(const char *what, const volatile char *bytes)
 {
@@ -424,6 +427,7 @@ struct remote {
 };
 
 #define REMOTE	0xc048c722
+#define REOPEN	0xc724
 #define COPY	13
 
 /* After a shadow thread got a request: one to copy a page copies another. */
@@ -441,6 +445,8 @@ static void forge_copy(pid_t thread, const struct user_regs_struct *registers)
 	remote.arguments[1] = place;
 	copy_out(thread, registers->rdx, &remote, sizeof(remote));
 }
+
+static pid_t traced;
 
 /* After a system call of a thread. */
 static void forge(pid_t thread)
@@ -468,6 +474,13 @@ static void forge(pid_t thread)
 	} else if (registers.orig_rax == SYS_ioctl && (uint32_t)registers.rsi == REMOTE &&
 		   registers.rax == 0 && copied) {
 		forge_copy(thread, &registers);
+	} else if (registers.orig_rax == SYS_ioctl && registers.rsi == REOPEN &&
+		   registers.rdx == 0 && (long)registers.rax >= 0 && seizes) {
+		int process = syscall(SYS_pidfd_open, traced, 0);
+
+		say("seized", syscall(SYS_pidfd_getfd, process, registers.rax, 0) < 0 ? "none" :
+									       "file");
+		kill(traced, SIGKILL);
 	} else if (registers.orig_rax == SYS_getsockopt && registers.rax == 0 && domain &&
 		   registers.rsi == SOL_SOCKET &&
 		   (registers.rdx == SO_DOMAIN || registers.rdx == SO_TYPE)) {
@@ -480,8 +493,6 @@ static void forge(pid_t thread)
 		ptrace(PTRACE_SETREGS, thread, NULL, &registers);
 	}
 }
-
-static pid_t traced;
 
 /* Has all threads stop where they are, as soon as that is due. */
 static void look_for_freezer(int signal)
@@ -541,6 +552,8 @@ static int trace(char **command)
 		}
 		ptrace(PTRACE_SYSCALL, thread, NULL, signal);
 	}
+	while (seizes)
+		pause();
 	return result;
 }
 
@@ -586,6 +599,10 @@ int main(int count, char **arguments)
 	if (count > 3 && strcmp(arguments[1], "freeze") == 0) {
 		freezer = arguments[2];
 		return trace(arguments + 3);
+	}
+	if (count > 2 && strcmp(arguments[1], "seize") == 0) {
+		seizes = 1;
+		return trace(arguments + 2);
 	}
 	return play(count > 1 ? arguments[1] : "", count > 2 ? arguments[2] : "",
 		    count > 3 ? arguments[3] : "");
