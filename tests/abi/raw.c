@@ -338,7 +338,7 @@ CASE(whom_a_raw_socket_talks_to)
 CASE(a_socket_that_talks_to_nobody_is_shut_down)
 {
 	struct iphdr header = { .version = 4, .ihl = 5, .daddr = inet_addr(FAR) };
-	int fd = raw_icmp();
+	int fd = raw_icmp(), hears = raw_icmp();
 
 	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
 	/* It is told to be none, and woken all the same. */
@@ -347,6 +347,7 @@ CASE(a_socket_that_talks_to_nobody_is_shut_down)
 	CHECK(recv(fd, got, 100, 0) == 0);
 	/* Only who makes the header itself sends no more. */
 	ask(fd, request(0, 0, 8));
+	answered(hears, 16);
 	CHECK(set(fd, IPPROTO_IP, IP_HDRINCL, 1) == 0);
 	FAILS(EPIPE, sendto(fd, &header, sizeof(header), MSG_NOSIGNAL, ADDRESS(FAR, 0), LENGTH));
 	fd = echoes();
