@@ -340,6 +340,7 @@ CASE(a_socket_that_talks_to_nobody_is_shut_down)
 	struct iphdr header = { .version = 4, .ihl = 5, .daddr = inet_addr(FAR) };
 	int fd = raw_icmp(), hears = raw_icmp();
 
+	CHECK(bind(hears, ADDRESS(NEAR, 0), LENGTH) == 0);
 	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
 	/* It is told to be none, and woken all the same. */
 	FAILS(ENOTCONN, shutdown(fd, SHUT_RDWR));
