@@ -191,13 +191,21 @@ impl Endpoint {
             || self.options.ip(net::IP_MULTICAST_ALL) != 0
     }
 
-    /// shutdown(2): perhaps nothing is received any more, and who waits looks again.
-    pub fn shut_down(&self, how: u32) {
+    /// shutdown(2): perhaps nothing is received any more, and who waits looks again. `mute` notes
+    /// whether nothing is sent any more, and tells whether the socket is connected: otherwise this
+    /// fails.
+    pub fn shut_down(&self, how: u32, mute: impl FnOnce(bool) -> bool) -> Result<(), Errno> {
+        if how > net::SHUT_RDWR {
+            return Err(Errno::EINVAL);
+        }
+        let is_connected = mute(how != net::SHUT_RD);
         if how != net::SHUT_WR {
             self.is_deaf.store(true, Ordering::Relaxed);
         }
         self.readers.wake_all();
         self.watchers.notify(Events::IN | Events::READ_HANG_UP | Events::HANG_UP);
+        // As under Linux, who waits is woken nevertheless.
+        if is_connected { Ok(()) } else { Err(Errno::ENOTCONN) }
     }
 
     /// Whether nothing is received any more.

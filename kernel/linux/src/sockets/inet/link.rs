@@ -102,6 +102,18 @@ pub fn by_index(index: u32) -> Option<Arc<Link>> {
     find(|link| link.interface.index() == index)
 }
 
+/// A socket of datagrams is about to have that address: the interface whose it is gets ready to
+/// receive. EADDRNOTAVAIL if it is no interface's; none at all and a group's are everybody's.
+/// Thread context; sleeps.
+pub fn attend_at(address: Ipv4Addr) -> Result<(), Errno> {
+    if address.is_unspecified() || address.is_multicast() {
+        return Ok(());
+    }
+    let link = find(|link| link.is_own(address) || link.is_broadcast(address));
+    link.ok_or(Errno::EADDRNOTAVAIL)?.interface.attend();
+    Ok(())
+}
+
 /// Whether an address is in the network of an interface of the realm.
 pub fn is_local(address: Ipv4Addr) -> bool {
     find(|link| link.has(address)).is_some()

@@ -311,11 +311,7 @@ impl Raw {
 impl Socket for Raw {
     fn bind(&self, address: &Address) -> Result<(), Errno> {
         let local = socket_address(address)?;
-        let ip = *local.ip();
-        if !(ip.is_unspecified() || ip.is_multicast()) {
-            let link = link::find(|link| link.is_own(ip) || link.is_broadcast(ip));
-            link.ok_or(Errno::EADDRNOTAVAIL)?.interface.attend();
-        }
+        link::attend_at(*local.ip())?;
         let Binding { local: before, remote, .. } = *self.0.binding.lock();
         match self.0.kind {
             Kind::Raw(_) if remote.is_some() => return Err(Errno::EINVAL),
@@ -323,7 +319,7 @@ impl Socket for Raw {
             Kind::Echo if before.port() != 0 => return Err(Errno::EINVAL),
             Kind::Echo => self.take_ident(local.port())?,
         }
-        self.0.binding.lock().local.set_ip(ip);
+        self.0.binding.lock().local.set_ip(*local.ip());
         Ok(())
     }
 
@@ -350,17 +346,11 @@ impl Socket for Raw {
     }
 
     fn shutdown(&self, how: u32) -> Result<(), Errno> {
-        if how > net::SHUT_RDWR {
-            return Err(Errno::EINVAL);
-        }
-        let is_connected = {
+        self.0.end.shut_down(how, |is_mute| {
             let mut binding = self.0.binding.lock();
-            binding.is_mute |= how != net::SHUT_RD;
+            binding.is_mute |= is_mute;
             binding.remote.is_some()
-        };
-        self.0.end.shut_down(how);
-        // As under Linux, who waits is woken nevertheless.
-        if is_connected { Ok(()) } else { Err(Errno::ENOTCONN) }
+        })
     }
 
     fn name(&self, of_peer: bool) -> Result<Address, Errno> {

@@ -353,12 +353,7 @@ impl Socket for Udp {
         if state.has_port {
             return Err(Errno::EINVAL);
         }
-        let ip = *local.ip();
-        if !(ip.is_unspecified() || ip.is_multicast()) {
-            let link = link::find(|link| link.is_own(ip) || link.is_broadcast(ip));
-            let link = link.ok_or(Errno::EADDRNOTAVAIL)?;
-            link.interface.attend();
-        }
+        link::attend_at(*local.ip())?;
         self.take_port(&mut state, local)?;
         state.bound = local;
         Ok(())
@@ -388,17 +383,11 @@ impl Socket for Udp {
     }
 
     fn shutdown(&self, how: u32) -> Result<(), Errno> {
-        if how > net::SHUT_RDWR {
-            return Err(Errno::EINVAL);
-        }
-        let is_connected = {
+        self.end.shut_down(how, |is_mute| {
             let mut state = self.state.lock();
-            state.is_mute |= how != net::SHUT_RD;
+            state.is_mute |= is_mute;
             state.binding.remote.is_some()
-        };
-        self.end.shut_down(how);
-        // As under Linux, who waits is woken nevertheless.
-        if is_connected { Ok(()) } else { Err(Errno::ENOTCONN) }
+        })
     }
 
     fn name(&self, of_peer: bool) -> Result<Address, Errno> {
