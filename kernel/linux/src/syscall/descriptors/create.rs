@@ -8,9 +8,9 @@ use crtos_signal::Set;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
-use crtos_core::{mm::heap, task, time::Nanos};
+use crtos_core::{mm::heap, time::Nanos};
 
-use super::{elsewhere, local, remote};
+use super::{effective_uid, elsewhere, local, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{
@@ -21,8 +21,7 @@ use crate::{
         timer::{Timer, When},
     },
     memory::user,
-    process::ThreadExt as _,
-    remote::{linux as ask_linux, pass},
+    remote::pass,
     signal,
     timers::{self, Counting},
 };
@@ -36,15 +35,6 @@ pub fn make(files: &Files, object: Object, flags: u32) -> SysResult {
 /// pipe(ends).
 pub fn pipe(args: Args) -> SysResult {
     pipe2([args[0], 0, 0, 0, 0, 0])
-}
-
-/// The caller's effective user id. Asks Linux if it may differ from what it was at the start.
-pub(super) fn effective_uid() -> Result<u32, Errno> {
-    let current = task::current();
-    match current.user().and_then(|user| user.process.certain_uid()) {
-        Some(uid) => Ok(uid),
-        None => ask_linux(linux::__NR_geteuid, &[]).map(|uid| uid as u32),
-    }
 }
 
 /// pipe2(ends, flags).

@@ -45,6 +45,7 @@ pub use transfer::{
 };
 
 use crtos_abi::UserAddr;
+use crtos_core::task;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -52,9 +53,18 @@ use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Files, Memory, Object},
     memory::{mappings, user},
-    process::lapse,
+    process::{ThreadExt as _, lapse},
     remote::pass,
 };
+
+/// The caller's effective user id. Asks Linux if it may differ from what it was at the start.
+fn effective_uid() -> Result<u32, Errno> {
+    let current = task::current();
+    match current.user().and_then(|user| user.process.certain_uid()) {
+        Some(uid) => Ok(uid),
+        None => crate::remote::linux(linux::__NR_geteuid, &[]).map(|uid| uid as u32),
+    }
+}
 
 /// A call that Linux makes, and that may be given descriptors or make one.
 pub fn remote(row: &Row, args: Args) -> SysResult {

@@ -7,10 +7,7 @@ use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
-use super::{
-    create::{effective_uid, make},
-    remote,
-};
+use super::{create::make, effective_uid, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{

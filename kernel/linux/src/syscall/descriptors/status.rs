@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a file is: fstat, fstatfs, statx, readlink.
 
-use super::{elsewhere, local, open::named, remote};
+use super::{effective_uid, elsewhere, local, open::named, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Object, agreement, last_words, names},
@@ -117,7 +117,7 @@ pub(super) fn read_link(path: UserAddr, buffer: UserAddr, size: u64) -> Option<S
 fn owner(object: &Object) -> Result<u32, Errno> {
     match object {
         Object::Pipe(pipe) => Ok(pipe.owner),
-        _ => remote::linux(linux::__NR_geteuid, &[]).map(|uid| uid as u32),
+        _ => effective_uid(),
     }
 }
 
