@@ -26,6 +26,7 @@
 #include "driven.h"
 #include "children.h"
 #include "moments.h"
+#include "options.h"
 #include "waiting.h"
 
 #define NEAR "can0"
@@ -68,20 +69,6 @@ static struct can_frame frame(canid_t id, const char *data)
 
 	memcpy(made.data, data, made.can_dlc);
 	return made;
-}
-
-static int set(int fd, int level, int name, int value)
-{
-	return setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-static int get(int fd, int level, int name)
-{
-	socklen_t length = sizeof(int);
-	int value = -1;
-
-	CHECK(getsockopt(fd, level, name, &value, &length) == 0);
-	return value;
 }
 
 static void put(int fd, canid_t id, const char *data)

@@ -26,22 +26,13 @@
 #include "check.h"
 #include "driven.h"
 #include "one-cpu.h"
+#include "options.h"
+#include "stations.h"
 #include "waiting.h"
 
-#define NEAR "10.9.0.1"
-#define FAR "10.9.0.2"
-#define NOBODY "10.9.0.77"
-#define ALL "10.9.0.255"
 #define GROUP "239.1.2.3"
-/* Ports of the peer: what comes is sent back; commands. */
-#define ECHO 7000
+/* Port of the peer: commands. */
 #define COMMAND 7001
-/* Nobody has that one. */
-#define CLOSED 7999
-/* Milliseconds within which something arrives, however busy the host is. */
-#define PATIENCE 30000
-/* Milliseconds after which nothing comes any more. */
-#define NEVER 200
 
 /* What the peer is asked to do. */
 struct command {
@@ -49,31 +40,6 @@ struct command {
 	uint32_t address;
 	uint16_t port;
 };
-
-static struct sockaddr_in address(const char *ip, int port)
-{
-	struct sockaddr_in made = { .sin_family = AF_INET, .sin_port = htons(port) };
-
-	inet_aton(ip, &made.sin_addr);
-	return made;
-}
-
-#define ADDRESS(ip, port) ((struct sockaddr *)&(struct sockaddr_in[]){ address(ip, port) })
-#define LENGTH sizeof(struct sockaddr_in)
-
-static int set(int fd, int level, int name, int value)
-{
-	return setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-static int get(int fd, int level, int name)
-{
-	socklen_t length = sizeof(int);
-	int value = -1;
-
-	CHECK(getsockopt(fd, level, name, &value, &length) == 0);
-	return value;
-}
 
 static int udp(void)
 {
@@ -89,15 +55,6 @@ static int tcp(void)
 
 	CHECK(fd >= 0);
 	return fd;
-}
-
-static struct sockaddr_in name_of(int fd)
-{
-	struct sockaddr_in name;
-	socklen_t length = sizeof(name);
-
-	CHECK(getsockname(fd, (struct sockaddr *)&name, &length) == 0 && length == sizeof(name));
-	return name;
 }
 
 static struct sockaddr_in peer_of(int fd)

@@ -20,34 +20,16 @@
 #include <sys/uio.h>
 
 #include "check.h"
+#include "options.h"
+#include "stations.h"
 #include "waiting.h"
 
-#define NEAR "10.9.0.1"
-#define FAR "10.9.0.2"
-#define NOBODY "10.9.0.77"
-#define ALL "10.9.0.255"
-/* The peer sends back what comes there; nobody has the other one. */
-#define ECHO 7000
-#define CLOSED 7999
 /* A protocol for experiments, which the peer does not know. */
 #define STRANGE 253
-#define PATIENCE 30000
-#define NEVER 200
 
 #ifndef SOL_RAW
 #define SOL_RAW 255
 #endif
-
-static struct sockaddr_in address(const char *ip, int port)
-{
-	struct sockaddr_in made = { .sin_family = AF_INET, .sin_port = htons(port) };
-
-	inet_aton(ip, &made.sin_addr);
-	return made;
-}
-
-#define ADDRESS(ip, port) ((struct sockaddr *)&(struct sockaddr_in[]){ address(ip, port) })
-#define LENGTH sizeof(struct sockaddr_in)
 
 static int made(int kind, int protocol)
 {
@@ -79,29 +61,6 @@ static int echoes(void)
 	CHECK(write(fd, "0 2147483647", 12) == 12);
 	close(fd);
 	return made(SOCK_DGRAM, IPPROTO_ICMP);
-}
-
-static int set(int fd, int level, int name, int value)
-{
-	return setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-static int get(int fd, int level, int name)
-{
-	socklen_t length = sizeof(int);
-	int value = -1;
-
-	CHECK(getsockopt(fd, level, name, &value, &length) == 0);
-	return value;
-}
-
-static struct sockaddr_in name_of(int fd)
-{
-	struct sockaddr_in name;
-	socklen_t length = sizeof(name);
-
-	CHECK(getsockname(fd, (struct sockaddr *)&name, &length) == 0 && length == sizeof(name));
-	return name;
 }
 
 static int comes(int fd)

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "check.h"
+#include "options.h"
 
 #define NEAR "near"
 #define FAR "far"
@@ -84,20 +85,6 @@ static inline int bound(const char *name, int kind, int protocol)
 	CHECK(to.sll_ifindex > 0);
 	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
 	return fd;
-}
-
-static inline int set(int fd, int level, int name, int value)
-{
-	return setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-static inline int get(int fd, int level, int name)
-{
-	socklen_t length = sizeof(int);
-	int value = -1;
-
-	CHECK(getsockopt(fd, level, name, &value, &length) == 0);
-	return value;
 }
 
 /* Makes a frame of so many bytes behind the header; what is in it depends on `seed`. */
