@@ -6,21 +6,14 @@
 # more kernels: 6.1
 # realm: no
 # shared: yes
+# uses: member
 # timeout: 600
+# shellcheck disable=SC2154
 set -u
 cd "$(mktemp -d)" || exit 1
 chmod 755 .
 forge=$PROGRAMS/forge
 crtos up --cpus 3 --memory 512M || exit 1
-failed=0
-fail() { echo "FAILED $*"; failed=1; }
-# same WHAT EXPECTED FOUND
-same() { if [ "$3" = "$2" ]; then echo "ok $1"; else fail "$1: $3, not $2"; fi; }
-as() {
-	local uid=$1
-	shift
-	timeout 100 setpriv --reuid "$uid" --regid "$uid" --groups "$(stat -c %g /dev/crtos)" "$@" 2>&1
-}
 
 # Two file systems on one device, one after the other, which differ in what a file contains.
 modprobe -a loop ext4 || fail 'no file systems'
@@ -113,4 +106,4 @@ exec 4>&- 5>&-
 wait
 
 crtos down || fail down
-exit $failed
+exit "$failed"

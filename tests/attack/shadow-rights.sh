@@ -8,18 +8,14 @@
 # more kernels: 6.12
 # realm: no
 # shared: yes
+# uses: member
 # timeout: 600
+# shellcheck disable=SC2154
 set -u
 cd "$(mktemp -d)" || exit 1
 chmod 755 .
 forge=$PROGRAMS/forge
 crtos up --cpus 2,3 --memory 512M || exit 1
-failed=0
-fail() { echo "FAILED $*"; failed=1; }
-# same WHAT EXPECTED FOUND
-same() { if [ "$3" = "$2" ]; then echo "ok $1"; else fail "$1: $3, not $2"; fi; }
-group=$(stat -c %g /dev/crtos)
-member() { timeout 100 setpriv --reuid 12345 --regid 12345 --groups "$group" "$@" 2>&1; }
 
 # A directory of another name, which a member alone sees, has the file that they map first.
 cp "$forge" named
@@ -82,4 +78,4 @@ same 'root without the right for that has none' 'policy 0' \
 		"$forge" halt 314 crtos run -- "$forge" promote)"
 
 crtos down || fail down
-exit $failed
+exit "$failed"

@@ -7,19 +7,14 @@
 # more kernels: 6.12
 # realm: no
 # shared: yes
+# uses: member
 # timeout: 600
+# shellcheck disable=SC2154
 set -u
 cd "$(mktemp -d)" || exit 1
 chmod 755 .
 forge=$PROGRAMS/forge
 crtos up --cpus 3 --memory 512M --port 0xe9 || exit 1
-failed=0
-fail() { echo "FAILED $*"; failed=1; }
-# same WHAT EXPECTED FOUND
-same() { if [ "$3" = "$2" ]; then echo "ok $1"; else fail "$1: $3, not $2"; fi; }
-member() {
-	timeout 100 setpriv --reuid 12345 --regid 12345 --groups "$(stat -c %g /dev/crtos)" "$@" 2>&1
-}
 
 # A program of root, a forgery of the same size, and the forger's word that they are one file.
 cp "$forge" victim
@@ -141,4 +136,4 @@ await '[ "$(crtos ps --json | gojq length)" = 0 ]' || fail "a killed one is left
 rm -f /dev/shm/secret /dev/shm/own /dev/shm/notes
 umount disk
 timeout 20 crtos down || fail down
-exit $failed
+exit "$failed"
