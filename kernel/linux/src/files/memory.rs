@@ -16,6 +16,9 @@ use crate::{abi::Errno, memory::user};
 /// Most ranges of a vector (UIO_MAXIOV).
 const RANGES: usize = 1024;
 
+/// Bytes that are few, such as a counter.
+const FEW: usize = 64;
+
 /// Ranges of the program's memory, and how far a transfer has come.
 pub struct Memory {
     /// The present range.
@@ -121,7 +124,17 @@ impl Memory {
     }
 
     /// Copies to the program, as [`Memory::read`].
+    #[inline(always)]
     pub fn write(&mut self, from: &[u8]) -> usize {
+        // A few bytes mostly have a page that is there.
+        if from.len() <= FEW && self.write_whole(from) {
+            return from.len();
+        }
+        self.write_parts(from)
+    }
+
+    #[inline(never)]
+    fn write_parts(&mut self, from: &[u8]) -> usize {
         self.advance(from.len(), |address, at, length| write(address, &from[at..at + length]))
     }
 
@@ -150,6 +163,13 @@ impl Memory {
             drop(interrupts);
             return done;
         }
+        self.write_whole(from)
+    }
+
+    /// Copies all of `from` to the program if the present range has room and the pages are there.
+    /// Otherwise a part of it may be there already. Does not sleep.
+    #[inline(always)]
+    fn write_whole(&mut self, from: &[u8]) -> bool {
         let length = from.len() as u64;
         let fits = length <= self.length;
         let done = fits && user_memory::write(self.address, from) == from.len();
