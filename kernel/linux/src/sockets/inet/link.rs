@@ -97,6 +97,11 @@ pub fn find(is_meant: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
     LINKS.lock().iter().flatten().find(|link| is_meant(link)).cloned()
 }
 
+/// All of them. Any context; bounded.
+pub fn all() -> impl Iterator<Item = Arc<Link>> {
+    (0..interface::MOST).filter_map(|place| LINKS.lock()[place].clone())
+}
+
 /// The interface with that number.
 pub fn by_index(index: u32) -> Option<Arc<Link>> {
     find(|link| link.interface.index() == index)
@@ -189,9 +194,7 @@ pub fn go(interface: &Arc<dyn Interface>) {
 /// Returns when something is due next. Thread context; nothing is locked.
 pub fn look() -> Option<u64> {
     let mut next: Option<u64> = None;
-    for place in 0..interface::MOST {
-        let link = LINKS.lock()[place].clone();
-        let Some(link) = link else { continue };
+    for link in all() {
         link.bring_back();
         while let Some(due) = { link.neighbors.lock().look(time::now().0) } {
             match due {

@@ -16,12 +16,15 @@ use super::{Core, Handle, OPENING_LEAST, PORTS, stream::Stream};
 use crate::{
     abi::Errno,
     files::Events,
-    sockets::inet::{link, port},
+    sockets::inet::{
+        link::{self, Link},
+        port,
+    },
 };
 
 /// Connections that came to a port.
 pub(super) struct Queue {
-    /// Memory for more.
+    /// Memory for more, of each interface that they may come by.
     pub(super) spares: Vec<Arc<Stream>>,
     /// Those that are not there yet, and when they came.
     pub(super) opening: VecDeque<(u64, Arc<Stream>)>,
@@ -39,7 +42,7 @@ pub(super) struct Listener {
 impl Listener {
     /// Somebody asks for a connection. Thread context; nothing is locked.
     pub(super) fn open(self: &Arc<Self>, packet: &Packet, way: &Way) {
-        let Some(stream) = self.take_spare() else { return };
+        let Some(stream) = self.take_spare(way.interface) else { return };
         stream.connection.lock().listen(way.local);
         stream.was_open.store(false, Ordering::Relaxed);
         stream.set_listener(Some(Arc::downgrade(self)));
@@ -63,17 +66,20 @@ impl Listener {
         }
     }
 
-    /// Memory for a connection: of a spare one, or of one that takes long to be there.
-    fn take_spare(&self) -> Option<Arc<Stream>> {
+    /// Memory for a connection over that interface: of a spare one, or of one that takes long to be
+    /// there.
+    fn take_spare(&self, interface: u32) -> Option<Arc<Stream>> {
+        let is_meant = |stream: &Stream| stream.link.interface.index() == interface;
         let oldest = {
             let mut queue = self.queue.lock();
-            if let Some(spare) = queue.spares.pop() {
-                return Some(spare);
+            if let Some(at) = queue.spares.iter().rposition(|spare| is_meant(spare)) {
+                return Some(queue.spares.swap_remove(at));
             }
+            let at = queue.opening.iter().position(|(_, stream)| is_meant(stream))?;
             let now = time::now().0;
-            let is_late = |&&(begun, _): &&(u64, _)| now - begun.min(now) >= OPENING_LEAST;
-            queue.opening.front().filter(is_late)?;
-            queue.opening.pop_front()?.1
+            let is_late = |begun: u64| now - begun.min(now) >= OPENING_LEAST;
+            queue.opening.get(at).filter(|&&(begun, _)| is_late(begun))?;
+            queue.opening.remove(at)?.1
         };
         oldest.leave(self.local.port());
         Some(oldest)
@@ -114,17 +120,34 @@ impl Listener {
         }
     }
 
-    /// Makes memory for one more connection. Thread context; may sleep.
-    pub(super) fn replenish(&self) -> Result<(), Errno> {
-        let link = match self.local.ip().is_unspecified() {
-            true => link::by_index(self.core.options.device()),
-            false => link::owner(*self.local.ip()),
-        };
-        let link = link.ok_or(Errno::ENETDOWN)?;
+    /// Whether connections come by `link`.
+    fn hears(&self, link: &Link) -> bool {
+        let (own, device) = (*self.local.ip(), self.core.options.device());
+        match own.is_unspecified() {
+            true => device == 0 || device == link.interface.index(),
+            false => link.is_own(own),
+        }
+    }
+
+    /// Makes memory for `count` connections over each interface by which some may come. Thread
+    /// context; may sleep.
+    pub(super) fn begin(&self, count: usize) -> Result<(), Errno> {
+        let mut links = link::all().filter(|link| self.hears(link)).peekable();
+        links.peek().ok_or(Errno::ENETDOWN)?;
+        for link in links {
+            for _ in 0..count {
+                self.replenish(&link)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes memory for one more connection over `link`. Thread context; may sleep.
+    pub(super) fn replenish(&self, link: &Arc<Link>) -> Result<(), Errno> {
         let common = self.core.common.of_connection();
         let own_options = self.core.own_options.of_connection();
         let core = Core::new(common, self.core.options.of_connection(), own_options);
-        let stream = Stream::new(core, link)?;
+        let stream = Stream::new(core, link.clone())?;
         self.queue.lock().spares.push(stream);
         Ok(())
     }

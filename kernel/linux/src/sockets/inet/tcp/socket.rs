@@ -34,6 +34,7 @@ use crate::{
     sockets::{
         common::Common,
         inet::{self, address_of, link, options::Options, port, socket_address},
+        net::interface,
     },
 };
 
@@ -515,17 +516,16 @@ impl Socket for Tcp {
         };
         let count = (backlog as i32).clamp(0, MOST_WAITING as i32 - 1) as usize + 1;
         let (mut spares, mut opening, mut ready) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        spares.try_reserve_exact(MOST_WAITING + 1).map_err(|_| Errno::ENOBUFS)?;
-        opening.try_reserve_exact(MOST_WAITING + 1).map_err(|_| Errno::ENOBUFS)?;
-        ready.try_reserve_exact(MOST_WAITING + 1).map_err(|_| Errno::ENOBUFS)?;
+        let most = (MOST_WAITING + 1) * interface::MOST;
+        spares.try_reserve_exact(most).map_err(|_| Errno::ENOBUFS)?;
+        opening.try_reserve_exact(most).map_err(|_| Errno::ENOBUFS)?;
+        ready.try_reserve_exact(most).map_err(|_| Errno::ENOBUFS)?;
         let listener = Arc::new(Listener {
             core: self.core.clone(),
             local: bound.local,
             queue: SpinLock::new(Queue { spares, opening, ready }),
         });
-        for _ in 0..count {
-            listener.replenish()?;
-        }
+        listener.begin(count)?;
         let binding = Binding { listens: true, ..bound };
         {
             let mut ports = PORTS.lock();
@@ -560,7 +560,7 @@ impl Socket for Tcp {
         };
         stream.set_listener(None);
         // If there is no memory, it has one place less until the next one.
-        let _ = listener.replenish();
+        let _ = listener.replenish(&stream.link);
         let remote = stream.connection.lock().remote();
         let remote = remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let core = stream.core.clone();
