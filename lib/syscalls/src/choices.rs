@@ -35,31 +35,48 @@ pub struct Choices {
     pub renumbers: bool,
     /// What becomes of what its real-time threads do that has no worst case.
     pub strict: Strict,
+    /// A socket that it binds to no address (0.0.0.0 or ::) is the realm's.
+    pub wildcard: bool,
 }
 
-/// The names, by their words.
-const NAMES: [&CStr; 6] = [
-    c"shadow",
-    c"shadow-renumbering",
-    c"shadow-strict",
-    c"shadow-renumbering-strict",
-    c"shadow-strict-error",
-    c"shadow-renumbering-strict-error",
+/// The bit of a word that is [`Choices::wildcard`].
+const WILDCARD: u64 = 1 << 3;
+
+/// The names, by the bits below [`WILDCARD`]: without that, and with it.
+const NAMES: [[&CStr; 6]; 2] = [
+    [
+        c"shadow",
+        c"shadow-renumbering",
+        c"shadow-strict",
+        c"shadow-renumbering-strict",
+        c"shadow-strict-error",
+        c"shadow-renumbering-strict-error",
+    ],
+    [
+        c"shadow-wildcard",
+        c"shadow-renumbering-wildcard",
+        c"shadow-strict-wildcard",
+        c"shadow-renumbering-strict-wildcard",
+        c"shadow-strict-error-wildcard",
+        c"shadow-renumbering-strict-error-wildcard",
+    ],
 ];
 
 impl Choices {
     /// Bytes of the longest name, with its zero.
-    pub const LONGEST_NAME: usize = 32;
+    pub const LONGEST_NAME: usize = 48;
 
     /// Returns the first word of the shadow's command line.
     pub fn name(self) -> &'static CStr {
-        NAMES[self.to_word() as usize]
+        NAMES[usize::from(self.wildcard)][(self.to_word() % WILDCARD) as usize]
     }
 
     /// Returns what a first word says; nothing was chosen if it is none of these.
     pub fn from_name(name: &CStr) -> Self {
-        let place = NAMES.iter().position(|one| *one == name);
-        Self::from_word(place.unwrap_or(0) as u64)
+        (0..2 * WILDCARD)
+            .map(Self::from_word)
+            .find(|choices| choices.name() == name)
+            .unwrap_or_default()
     }
 
     /// Returns what holds if both were chosen.
@@ -67,21 +84,22 @@ impl Choices {
         Self {
             renumbers: self.renumbers || other.renumbers,
             strict: if self.strict > other.strict { self.strict } else { other.strict },
+            wildcard: self.wildcard || other.wildcard,
         }
     }
 
     /// Returns it as a word.
     pub const fn to_word(self) -> u64 {
-        self.renumbers as u64 | (self.strict as u64) << 1
+        self.renumbers as u64 | (self.strict as u64) << 1 | (self.wildcard as u64) << 3
     }
 
     /// Reads a word.
     pub const fn from_word(word: u64) -> Self {
-        let strict = match Strict::from_word(word >> 1) {
+        let strict = match Strict::from_word((word % WILDCARD) >> 1) {
             Some(strict) => strict,
             None => Strict::No,
         };
-        Self { renumbers: word & 1 != 0, strict }
+        Self { renumbers: word & 1 != 0, strict, wildcard: word & WILDCARD != 0 }
     }
 }
 
@@ -91,11 +109,12 @@ mod tests {
 
     #[test]
     fn names_and_words_say_what_was_chosen() {
-        let all = [Strict::No, Strict::Signal, Strict::Error];
-        for (renumbers, strict) in
-            [false, true].into_iter().flat_map(|one| all.map(|two| (one, two)))
-        {
-            let choices = Choices { renumbers, strict };
+        let stricts = [Strict::No, Strict::Signal, Strict::Error];
+        let both = [false, true];
+        for (renumbers, strict, wildcard) in both.into_iter().flat_map(|one| {
+            stricts.into_iter().flat_map(move |two| both.map(|three| (one, two, three)))
+        }) {
+            let choices = Choices { renumbers, strict, wildcard };
             assert_eq!(Choices::from_name(choices.name()), choices);
             assert_eq!(Choices::from_word(choices.to_word()), choices);
             assert!(choices.name().to_bytes_with_nul().len() <= Choices::LONGEST_NAME);

@@ -61,6 +61,7 @@ Examples:
   cat data | crtos run -- busybox wc -l
   crtos run ./control --period 1000
   crtos run --renumber-cpus -- taskset -c 0 ./control
+  crtos run --realm-wildcard -- iperf3 -s
   crtos run --strict ./control          ends at the first thing that is not real time
   crtos run --strict=error ./control    has calls of Linux fail with EREMOTE
 
@@ -76,6 +77,15 @@ pub struct Run {
     /// children.
     #[arg(long)]
     renumber_cpus: bool,
+    /// Have 0.0.0.0 and :: stand for the realm's interfaces instead of Linux's
+    ///
+    /// A socket of UDP or TCP that the program binds to no address in particular hears what comes
+    /// by interfaces of the realm, and nothing that comes by Linux's, or from this machine by
+    /// 127.0.0.1. For programs that cannot be told an address, or use further sockets beside the
+    /// one that was, as those of DDS and ROS 2 do. It holds for the program's children as well, and
+    /// changes nothing where the realm has no interface.
+    #[arg(long)]
+    realm_wildcard: bool,
     /// Tell a real-time thread when it does something that has no worst case
     ///
     /// It gets SIGXCPU for a system call that Linux makes, a page that is touched for the first
@@ -149,7 +159,8 @@ impl Run {
             Some(How::Signal) => Strict::Signal,
             Some(How::Error) => Strict::Error,
         };
-        let choices = Choices { renumbers: self.renumber_cpus, strict };
+        let choices =
+            Choices { renumbers: self.renumber_cpus, strict, wildcard: self.realm_wildcard };
         let mut arguments = vec![
             CString::from(choices.name()),
             number(device.as_raw_fd()),

@@ -281,6 +281,8 @@ pub struct Family {
     pub number: u32,
     /// Whether an address of that family is the realm's.
     pub is_local: fn(&Address) -> bool,
+    /// Whether an address of that family is that of no interface in particular.
+    pub is_wildcard: fn(&Address) -> bool,
     /// Whether setting that option has a socket of Linux's become the realm's.
     pub is_local_by: fn(u32, u32, &[u8]) -> bool,
     /// Makes what takes the place of a socket of Linux's.
@@ -402,9 +404,19 @@ impl<'a> Foreign<'a> {
 /// makes it local. Says whether it is now. Asks Linux only if the address is the realm's. May
 /// sleep.
 pub fn claim(fd: u64, address: &Address) -> Result<bool, Errno> {
+    claim_if(fd, address, |family| (family.is_local)(address))
+}
+
+/// The same because a program binds it to `address`, of which that of no interface in particular is
+/// the realm's as well.
+pub fn claim_wildcard(fd: u64, address: &Address) -> Result<bool, Errno> {
+    claim_if(fd, address, |family| (family.is_local)(address) || (family.is_wildcard)(address))
+}
+
+fn claim_if(fd: u64, address: &Address, is_meant: impl Fn(&Family) -> bool) -> Result<bool, Errno> {
     let number = address.family();
     let family = families().find(|family| Some(family.number) == number);
-    match family.filter(|family| (family.is_local)(address)) {
+    match family.filter(|family| is_meant(family)) {
         Some(family) => take(fd, family),
         None => Ok(false),
     }

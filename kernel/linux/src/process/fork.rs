@@ -346,6 +346,8 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     user.process.numbering.set(parent.process.numbering.get());
     let strict = parent.process.strict.load(Ordering::Relaxed);
     user.process.strict.store(strict, Ordering::Relaxed);
+    let wildcard = parent.process.wildcard.load(Ordering::Relaxed);
+    user.process.wildcard.store(wildcard, Ordering::Relaxed);
     user.speculation.inherit(&parent.speculation);
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.get().to_le_bytes();

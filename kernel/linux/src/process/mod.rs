@@ -142,6 +142,8 @@ pub struct Process {
     pub numbering: Chosen,
     /// What becomes of lapses of its real-time threads; see [`lapse`].
     pub strict: AtomicU32,
+    /// Sockets that it binds to no address are the realm's.
+    pub wildcard: AtomicBool,
     end: SpinLock<Option<End>>,
     /// Whether `end` says something.
     ending: AtomicBool,
@@ -196,6 +198,7 @@ impl Process {
             numbering: Chosen::new(),
             own_limits: SpinLock::new(limits::Own::NONE),
             strict: AtomicU32::new(Strict::No as u32),
+            wildcard: AtomicBool::new(false),
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),
             told: AtomicBool::new(false),

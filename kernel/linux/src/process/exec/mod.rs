@@ -182,6 +182,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
         user.process.numbering.set(Numbering::Realm);
     }
     user.process.strict.store(choices.strict as u32, Ordering::Relaxed);
+    user.process.wildcard.store(choices.wildcard, Ordering::Relaxed);
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
     let (image, interpreter) = image::load(space, startup.executable.into(), random)?;

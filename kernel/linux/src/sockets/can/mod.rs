@@ -47,6 +47,7 @@ const COST: u32 = 768;
 pub static FAMILY: Family = Family {
     number: net::AF_CAN,
     is_local,
+    is_wildcard: |_| false,
     is_local_by: device::is_local_by,
     take,
     ioctl: interface::asked,

@@ -26,6 +26,7 @@ const LEAST: usize = 24;
 pub static FAMILY: Family = Family {
     number: net::AF_INET6,
     is_local: |address| v4(address).is_ok_and(|to| link::is_local(*to.ip())),
+    is_wildcard: |address| v4(address).is_ok_and(|own| own.ip().is_unspecified()),
     is_local_by: |_, _, _| false,
     take,
     ioctl: |_, _| None,

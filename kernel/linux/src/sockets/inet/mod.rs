@@ -55,6 +55,7 @@ const ADDRESS: usize = 16;
 static FAMILY: Family = Family {
     number: net::AF_INET,
     is_local: |address| socket_address(address).is_ok_and(|to| link::is_local(*to.ip())),
+    is_wildcard: |address| socket_address(address).is_ok_and(|own| own.ip().is_unspecified()),
     is_local_by: options::is_local_by,
     take,
     ioctl: |_, _| None,

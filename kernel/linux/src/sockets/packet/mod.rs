@@ -47,6 +47,7 @@ const ALL: u16 = 3;
 static FAMILY: Family = Family {
     number: net::AF_PACKET,
     is_local,
+    is_wildcard: |_| false,
     is_local_by: |_, _, _| false,
     take,
     ioctl: requests::asked,

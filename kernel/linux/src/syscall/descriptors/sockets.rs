@@ -3,10 +3,12 @@
 //! ([`crate::files::socket`]).
 
 use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering;
 
 use crtos_abi::UserAddr;
 use crtos_core::{
     mm::heap,
+    task,
     time::{self, Nanos},
 };
 use crtos_syscalls::Row;
@@ -27,6 +29,7 @@ use crate::{
         },
     },
     memory::{timespec, user},
+    process::ThreadExt as _,
     signal,
 };
 
@@ -60,6 +63,16 @@ fn address(at: UserAddr, length: u64) -> Result<Address, Errno> {
 /// The local file of `fd`, which may become local because a program names an address. `None` if it
 /// is Linux's.
 fn local_by(fd: u64, at: UserAddr, length: u64) -> Result<Option<Arc<Description>>, Errno> {
+    local_if(fd, at, length, socket::claim)
+}
+
+/// As [`local_by`], where `claim` says whether the address makes it so.
+fn local_if(
+    fd: u64,
+    at: UserAddr,
+    length: u64,
+    claim: fn(u64, &Address) -> Result<bool, Errno>,
+) -> Result<Option<Arc<Description>>, Errno> {
     if let Some(file) = files::find(fd) {
         return Ok(Some(file));
     }
@@ -68,7 +81,7 @@ fn local_by(fd: u64, at: UserAddr, length: u64) -> Result<Option<Arc<Description
     }
     // What is no address, Linux complains of.
     let Ok(address) = address(at, length) else { return Ok(None) };
-    let is_local = socket::claim(fd, &address)?;
+    let is_local = claim(fd, &address)?;
     Ok(if is_local { files::find(fd) } else { None })
 }
 
@@ -76,7 +89,13 @@ fn local_by(fd: u64, at: UserAddr, length: u64) -> Result<Option<Arc<Description
 pub fn bind(row: &Row, args: Args) -> SysResult {
     let [fd, at, length, ..] = args;
     let at = UserAddr::new(at);
-    let Some(file) = local_by(fd, at, length)? else { return remote(row, args) };
+    let current = task::current();
+    let process = &current.user().ok_or(Errno::ESRCH)?.process;
+    let file = match process.wildcard.load(Ordering::Relaxed) {
+        true => local_if(fd, at, length, socket::claim_wildcard)?,
+        false => local_by(fd, at, length)?,
+    };
+    let Some(file) = file else { return remote(row, args) };
     socket_of(&file)?.bind(&address(at, length)?).map(|()| 0)
 }
 
