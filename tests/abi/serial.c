@@ -770,6 +770,91 @@ CASE(a_lock_is_one_description_s)
 	FAILS(EINVAL, flock(second, 0));
 }
 
+/* What fcntl does with a part of the line: kind, first byte, length. */
+static int lock_part(int fd, int command, short kind, off_t first, off_t length)
+{
+	struct flock part = { .l_type = kind, .l_start = first, .l_len = length };
+
+	return fcntl(fd, command, &part);
+}
+
+/* Who has locked the part of another process's, by F_GETLK; 0 if nobody has. */
+static pid_t holder(int fd, short kind, off_t first, off_t length)
+{
+	struct flock part = { .l_type = kind, .l_start = first, .l_len = length };
+
+	CHECK(fcntl(fd, F_GETLK, &part) == 0);
+	if (part.l_type == F_UNLCK)
+		return 0;
+	SAY("kind %d from %ld, %ld bytes", part.l_type, (long)part.l_start, (long)part.l_len);
+	return part.l_pid;
+}
+
+CASE(parts_are_locked_by_processes)
+{
+	int second = open(LINE, O_RDWR | O_NOCTTY), reader, ready[2], go[2];
+	char byte = 'x';
+	pid_t child;
+
+	reader = open(LINE, O_RDONLY | O_NOCTTY);
+	CHECK(second >= 0 && reader >= 0 && pipe(ready) == 0 && pipe(go) == 0);
+	CHECK(lockf(line, F_TLOCK, 0) == 0 && lockf(second, F_TLOCK, 0) == 0);
+	/* A hole in the middle. */
+	CHECK(lock_part(line, F_SETLK, F_UNLCK, 10, 5) == 0);
+	CHECK(lock_part(line, F_SETLK, F_RDLCK, 20, 2) == 0);
+	child = fork();
+	if (child == 0) {
+		FAILS(EAGAIN, lockf(line, F_TLOCK, 0));
+		FAILS(EAGAIN, lock_part(second, F_SETLK, F_WRLCK, 9, 2));
+		FAILS(EAGAIN, lock_part(second, F_SETLK, F_WRLCK, 14, 2));
+		FAILS(EAGAIN, lock_part(second, F_SETLK, F_WRLCK, 21, 1));
+		CHECK(lock_part(second, F_SETLK, F_RDLCK, 20, 2) == 0);
+		CHECK(lock_part(second, F_SETLK, F_WRLCK, 10, 5) == 0);
+		CHECK(holder(second, F_WRLCK, 0, 0) == getppid());
+		CHECK(holder(second, F_RDLCK, 18, 4) == getppid());
+		CHECK(holder(second, F_WRLCK, 11, 1) == 0);
+		CHECK(lock_part(second, F_SETLK, F_UNLCK, 0, 0) == 0);
+		CHECK(write(ready[1], &byte, 1) == 1);
+		/* Until the parent closes any descriptor of the line. */
+		CHECK(lock_part(second, F_SETLKW, F_WRLCK, 0, 0) == 0);
+		CHECK(write(ready[1], &byte, 1) == 1 && read(go[0], &byte, 1) == 1);
+		_exit(0);
+	}
+	CHECK(read(ready[0], &byte, 1) == 1);
+	usleep(100000);
+	CHECK(close(reader) == 0);
+	CHECK(read(ready[0], &byte, 1) == 1);
+	CHECK(holder(line, F_RDLCK, 5, 1) == child);
+	FAILS(EAGAIN, lock_part(line, F_SETLK, F_WRLCK, 0, 1));
+	CHECK(write(go[1], &byte, 1) == 1 && exits_with(child, 0));
+	CHECK(lock_part(line, F_SETLK, F_WRLCK, 0, 1) == 0);
+
+	/* Those of descriptions. */
+	FAILS(EAGAIN, lock_part(second, F_OFD_SETLK, F_WRLCK, 0, 1));
+	CHECK(lock_part(second, F_OFD_SETLK, F_WRLCK, 1, 1) == 0);
+	FAILS(EAGAIN, lock_part(line, F_SETLK, F_WRLCK, 1, 1));
+	CHECK(holder(line, F_WRLCK, 1, 1) == -1);
+	CHECK(close(second) == 0 && lock_part(line, F_SETLK, F_UNLCK, 0, 0) == 0);
+	CHECK(holder(line, F_WRLCK, 1, 1) == 0);
+
+	/* What is no lock. */
+	reader = open(LINE, O_RDONLY | O_NOCTTY);
+	FAILS(EBADF, lock_part(reader, F_SETLK, F_WRLCK, 0, 1));
+	FAILS(EINVAL, lock_part(line, F_SETLK, 7, 0, 1));
+	FAILS(EINVAL, lock_part(line, F_SETLK, F_WRLCK, -1, 1));
+	FAILS(EINVAL, lock_part(line, F_SETLK, F_WRLCK, 0, -1));
+	CHECK(lock_part(line, F_SETLK, F_WRLCK, 4, -2) == 0);
+	FAILS(EINVAL, lock_part(line, F_GETLK, F_UNLCK, 0, 1));
+	FAILS(EFAULT, fcntl(line, F_SETLK, (void *)8));
+	child = fork();
+	if (child == 0) {
+		CHECK(holder(line, F_WRLCK, 0, 0) == getppid());
+		_exit(0);
+	}
+	CHECK(exits_with(child, 0));
+	CHECK(close(reader) == 0);
+}
+
 CASE(what_is_known_of_the_uart_is_told)
 {
 	struct serial_struct serial;

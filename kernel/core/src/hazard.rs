@@ -273,6 +273,14 @@ pub struct Removed<T: Shared>(NonNull<T>);
 // SAFETY: it stands for an `Arc` of something shared, which can be sent.
 unsafe impl<T: Shared> Send for Removed<T> {}
 
+impl<T: Shared> Deref for Removed<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the reference that the entry had keeps it until this is dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
 impl<T: Shared> Drop for Removed<T> {
     fn drop(&mut self) {
         wait_until_unused(self.0);

@@ -56,6 +56,7 @@ impl Errno {
         ENETUNREACH,
         ENOBUFS,
         ENODEV,
+        ENOLCK,
         ENOPROTOOPT,
         ENOTCONN,
         ENXIO,

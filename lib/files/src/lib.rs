@@ -7,6 +7,7 @@
 //! | [`PipeRing`] | the contents of a pipe |
 //! | [`Expirations`] | the expirations of a timerfd |
 //! | [`Interests`] | the members of an epoll set |
+//! | [`Records`](records::Records) | locks of parts of a file |
 //! | [`Pieces`] | a list that grows in constant time: the watchers of a file |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ pub mod interests;
 mod numbers;
 mod pieces;
 mod pipe_ring;
+pub mod records;
 
 pub use expirations::Expirations;
 pub use interests::Interests;

@@ -107,6 +107,17 @@ structures! {
         found: u16,
     }
 
+    /// `struct flock`: fcntl(2).
+    struct Flock {
+        kind: i16,
+        whence: i16,
+        padding: u32,
+        start: i64,
+        length: i64,
+        pid: i32,
+        padding_behind: u32,
+    }
+
     /// `struct msghdr`: sendmsg(2).
     struct MsgHdr {
         name: u64,
@@ -198,6 +209,8 @@ mod tests {
             parent_tid: parent_tid, exit_signal: exit_signal, stack: stack, stack_size: stack_size,
             tls: tls, set_tid: set_tid, set_tid_size: set_tid_size, cgroup: cgroup);
         same!(PollFd, linux::pollfd, fd: fd, events: events, found: revents);
+        same!(Flock, linux::flock, kind: l_type, whence: l_whence, start: l_start, length: l_len,
+            pid: l_pid);
         same!(MsgHdr, net::msghdr, name: msg_name, name_length: msg_namelen, vector: msg_iov,
             vector_length: msg_iovlen, control: msg_control, control_length: msg_controllen,
             flags: msg_flags);

@@ -310,7 +310,10 @@ impl Drop for Description {
         }
         match &self.object {
             Object::Pipe(pipe) => pipe.close(self.reads, self.writes),
-            Object::Character(special) => special.file.locks().release(self.address()),
+            Object::Character(special) => {
+                special.file.locks().release(self.address());
+                special.file.locks().release_parts(self.address());
+            }
             _ => {}
         }
     }

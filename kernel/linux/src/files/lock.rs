@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Locks of a file (flock(2)): many shared ones or one exclusive one, each of an open file
-//! description.
+//! Locks of a file: of the whole one (flock(2)), many shared ones or one exclusive one, each of an
+//! open file description; and of its parts (fcntl(2)), of a process, or of a description.
 
 use alloc::vec::Vec;
 
 use linux_raw_sys::general as linux;
 
 use crtos_core::task::{Mutex, WaitQueue};
+use crtos_files::records::{END, Record, Records};
+use crtos_syscalls::structs::Flock;
 
 use super::wait;
 use crate::abi::{Errno, SysResult};
@@ -14,15 +16,36 @@ use crate::abi::{Errno, SysResult};
 /// Who has the lock: the address of the description, and whether it is exclusive.
 type Holder = (usize, bool);
 
+/// Who has locked a part: the address of a process's table of descriptors, or of a description; and
+/// the process, as F_GETLK tells it, or -1.
+#[derive(Clone, Copy, Debug)]
+pub struct PartOwner {
+    /// See there.
+    pub address: usize,
+    /// See there.
+    pub pid: i32,
+}
+
+impl PartialEq for PartOwner {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
 /// The locks of a file.
 pub struct Locks {
     holders: Mutex<Vec<Holder>>,
+    parts: Mutex<Records<PartOwner>>,
     waiters: WaitQueue,
 }
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { holders: Mutex::new(Vec::new()), waiters: WaitQueue::new() }
+        Self {
+            holders: Mutex::new(Vec::new()),
+            parts: Mutex::new(Records::new()),
+            waiters: WaitQueue::new(),
+        }
     }
 }
 
@@ -70,5 +93,84 @@ impl Locks {
         if released {
             self.waiters.wake_all();
         }
+    }
+
+    /// F_GETLK: tells who keeps `asked`, whose positions are from `base` on, from being locked.
+    pub fn tell_part(&self, owner: PartOwner, asked: &Flock, base: u64) -> Result<Flock, Errno> {
+        if asked.kind == linux::F_UNLCK as i16 {
+            return Err(Errno::EINVAL);
+        }
+        let wanted = part(owner, asked, base)?;
+        let conflict = self.parts.lock().conflict(&wanted);
+        Ok(match conflict {
+            None => Flock { kind: linux::F_UNLCK as i16, ..*asked },
+            Some(held) => Flock {
+                kind: if held.is_exclusive { linux::F_WRLCK } else { linux::F_RDLCK } as i16,
+                whence: linux::SEEK_SET as i16,
+                start: held.first as i64,
+                length: if held.last == END { 0 } else { (held.last - held.first + 1) as i64 },
+                pid: held.owner.pid,
+                ..*asked
+            },
+        })
+    }
+
+    /// F_SETLK and F_SETLKW: locks or unlocks what `asked` says, whose positions are from `base` on.
+    /// May sleep.
+    pub fn set_part(&self, owner: PartOwner, asked: &Flock, base: u64, waits: bool) -> SysResult {
+        let wanted = part(owner, asked, base)?;
+        if asked.kind == linux::F_UNLCK as i16 {
+            let unlocked = self.parts.lock().unlock(owner, wanted.first, wanted.last);
+            if unlocked.map_err(|_| Errno::ENOLCK)? {
+                self.waiters.wake_all();
+            }
+            return Ok(0);
+        }
+        wait::take(&self.waiters, !waits, || {
+            let mut parts = self.parts.lock();
+            match parts.conflict(&wanted) {
+                Some(_) => None,
+                None => Some(parts.lock(wanted).map_err(|_| Errno::ENOLCK)),
+            }
+        })??;
+        // A lock to write may have become one to read.
+        self.waiters.wake_all();
+        Ok(0)
+    }
+
+    /// The owner at an address has no part locked any more. May sleep.
+    pub fn release_parts(&self, address: usize) {
+        let released = self.parts.lock().release(PartOwner { address, pid: 0 });
+        if released {
+            self.waiters.wake_all();
+        }
+    }
+
+    /// What a process has locked is that of the program that it executes. May sleep.
+    pub fn hand_over_parts(&self, from: usize, to: usize) {
+        self.parts.lock().change_owners(|owner| {
+            if owner.address == from {
+                owner.address = to;
+            }
+        });
+    }
+}
+
+/// The part that a program means (`struct flock`), whose positions are from `base` on.
+fn part(owner: PartOwner, asked: &Flock, base: u64) -> Result<Record<PartOwner>, Errno> {
+    let is_exclusive = match asked.kind as u32 {
+        linux::F_RDLCK | linux::F_UNLCK => false,
+        linux::F_WRLCK => true,
+        _ => return Err(Errno::EINVAL),
+    };
+    let first = (base as i64).checked_add(asked.start).ok_or(Errno::EOVERFLOW)?;
+    let (first, last) = match asked.length {
+        0 => (first, END as i64),
+        1.. => (first, first.checked_add(asked.length - 1).ok_or(Errno::EOVERFLOW)?),
+        _ => (first.checked_add(asked.length).ok_or(Errno::EINVAL)?, first - 1),
+    };
+    match u64::try_from(first) {
+        Ok(first) => Ok(Record { owner, is_exclusive, first, last: last as u64 }),
+        Err(_) => Err(Errno::EINVAL),
     }
 }

@@ -253,9 +253,26 @@ impl Files {
         close_on_exec: bool,
     ) -> Result<Option<Removed<Description>>, Errno> {
         self.places.make_room(number)?;
-        let mut state = self.state.lock();
-        state.numbers.set_local(number, close_on_exec);
-        Ok(self.places.put(number, Some(file)))
+        let before = {
+            let mut state = self.state.lock();
+            state.numbers.set_local(number, close_on_exec);
+            self.places.put(number, Some(file))
+        };
+        self.unlock_parts(before.as_deref());
+        Ok(before)
+    }
+
+    /// Where it lies, which is nowhere that another one does.
+    pub fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// As under Linux, a process that closes one descriptor of a file unlocks all parts that it has
+    /// locked of it.
+    fn unlock_parts(&self, closed: Option<&Description>) {
+        if let Some(Object::Character(special)) = closed.map(|file| &file.object) {
+            special.file.locks().release_parts(self.address());
+        }
     }
 
     /// Whether dup2 may make `number`: it is below the limit and one that local files can have.
@@ -271,11 +288,15 @@ impl Files {
     /// Frees a number. Returns its local file, if it had one, and whether Linux has something of
     /// its own there.
     pub fn remove(&self, fd: u64) -> (Option<Removed<Description>>, bool) {
-        let mut state = self.state.lock();
         let number = fd as u32;
-        let file = self.places.put(number, None);
-        let hidden = file.is_some() || state.numbers.is_stale(number);
-        state.numbers.set_free(number);
+        let (file, hidden) = {
+            let mut state = self.state.lock();
+            let file = self.places.put(number, None);
+            let hidden = file.is_some() || state.numbers.is_stale(number);
+            state.numbers.set_free(number);
+            (file, hidden)
+        };
+        self.unlock_parts(file.as_deref());
         (file, !hidden)
     }
 
@@ -363,6 +384,9 @@ impl Files {
             }
             if let Some(file) = before.find(number.into()) {
                 file.owner.follow();
+                if let Object::Character(special) = &file.object {
+                    special.file.locks().hand_over_parts(before.address(), self.address());
+                }
                 drop(self.insert_at(number, file, false)?);
             }
         }

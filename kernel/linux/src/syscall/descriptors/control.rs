@@ -2,14 +2,16 @@
 //! fcntl, ioctl and flock.
 
 use crtos_abi::UserAddr;
-use crtos_syscalls::Row;
+use crtos_core::task;
+use crtos_syscalls::{Row, structs::Flock};
 use linux_raw_sys::{general as linux, ioctl};
 
 use super::remote;
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{self, Object, socket},
+    files::{self, Description, Object, character::Special, lock::PartOwner, socket},
     memory::user,
+    process::ThreadExt as _,
     remote::pass,
 };
 
@@ -74,9 +76,54 @@ pub fn fcntl(row: &Row, args: Args) -> SysResult {
         (linux::F_GETPIPE_SZ, Object::Pipe(pipe)) => Ok(pipe.size()),
         (linux::F_SETPIPE_SZ, Object::Pipe(pipe)) => pipe.set_size(argument as u32),
         (linux::F_GETPIPE_SZ | linux::F_SETPIPE_SZ, _) => Err(Errno::EBADF),
+        (
+            linux::F_GETLK
+            | linux::F_SETLK
+            | linux::F_SETLKW
+            | linux::F_OFD_GETLK
+            | linux::F_OFD_SETLK
+            | linux::F_OFD_SETLKW,
+            Object::Character(special),
+        ) => lock_part(&file, special, command, UserAddr::new(argument)),
         (_, Object::Device(_)) => remote(row, args),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// F_GETLK, F_SETLK, F_SETLKW, and the same of a description (F_OFD_*).
+fn lock_part(file: &Description, special: &Special, command: u32, at: UserAddr) -> SysResult {
+    let asked: Flock = user::read_struct(at)?;
+    let is_description =
+        matches!(command, linux::F_OFD_GETLK | linux::F_OFD_SETLK | linux::F_OFD_SETLKW);
+    if is_description && asked.pid != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let owner = match is_description {
+        true => PartOwner { address: file.address(), pid: -1 },
+        false => {
+            let pid = task::current().user().ok_or(Errno::ESRCH)?.process.pid;
+            PartOwner { address: files::table()?.address(), pid: pid.get() as i32 }
+        }
+    };
+    let base = match asked.whence as u32 {
+        linux::SEEK_CUR => special.file.seek(0, linux::SEEK_CUR).unwrap_or(0),
+        // A device has no size.
+        linux::SEEK_SET | linux::SEEK_END => 0,
+        _ => return Err(Errno::EINVAL),
+    };
+    let locks = special.file.locks();
+    if matches!(command, linux::F_GETLK | linux::F_OFD_GETLK) {
+        let told = locks.tell_part(owner, &asked, base)?;
+        user::write_struct(at, &told)?;
+        return Ok(0);
+    }
+    match asked.kind as u32 {
+        linux::F_RDLCK if !file.reads => return Err(Errno::EBADF),
+        linux::F_WRLCK if !file.writes => return Err(Errno::EBADF),
+        _ => {}
+    }
+    let waits = matches!(command, linux::F_SETLKW | linux::F_OFD_SETLKW);
+    locks.set_part(owner, &asked, base, waits)
 }
 
 /// ioctl(fd, request, argument).
