@@ -794,6 +794,48 @@ CASE(other_options_of_udp)
 	echoes(fd, 100);
 }
 
+CASE(a_filter_says_which_datagrams_come)
+{
+	/* Those whose first byte is odd. It begins at the header of UDP. */
+	struct sock_filter odd[] = {
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 8),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 1, 0, 3),
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_NET_OFF + 9),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, ~0U),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	union {
+		char bytes[256];
+		struct cmsghdr first;
+	} control;
+	struct iovec part = { got, sizeof(got) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+				  .msg_controllen = sizeof(control) };
+	int fd = udp();
+
+	CHECK(set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1) == 0);
+	CHECK(ATTACH(fd, odd) == 0);
+	for (char byte = 2; byte < 6; byte++)
+		CHECK(sendto(fd, (char[20]){ byte }, 20, 0, ADDRESS(FAR, ECHO), LENGTH) == 20);
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 20 && got[0] == 3);
+	/* What a filter does not want counts as lost. */
+	CHECK(comes(fd) && recvmsg(fd, &message, 0) == 20 && got[0] == 5);
+	CHECK(control.first.cmsg_type == SO_RXQ_OVFL && *(int *)CMSG_DATA(&control.first) == 2);
+	/* A part, of which the header is one. */
+	odd[4].k = 15;
+	CHECK(ATTACH(fd, odd) == 0);
+	CHECK(sendto(fd, (char[20]){ 7 }, 20, 0, ADDRESS(FAR, ECHO), LENGTH) == 20);
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), MSG_TRUNC) == 7 && got[0] == 7);
+	odd[4].k = 1;
+	CHECK(ATTACH(fd, odd) == 0);
+	CHECK(sendto(fd, (char[20]){ 9 }, 20, 0, ADDRESS(FAR, ECHO), LENGTH) == 20);
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 0);
+	CHECK(set(fd, SOL_SOCKET, SO_DETACH_FILTER, 0) == 0);
+	CHECK(sendto(fd, (char[20]){ 8 }, 20, 0, ADDRESS(FAR, ECHO), LENGTH) == 20);
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 20 && got[0] == 8);
+}
+
 CASE(where_a_datagram_was_to_go)
 {
 	struct sockaddr_in to;

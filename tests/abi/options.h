@@ -5,6 +5,7 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
+#include <linux/filter.h>
 #include <sys/socket.h>
 
 #include "check.h"
@@ -22,5 +23,15 @@ static inline int get(int fd, int level, int name)
 	CHECK(getsockopt(fd, level, name, &value, &length) == 0);
 	return value;
 }
+
+/* Has a program of classic BPF decide what a socket gets. */
+static inline int attach(int fd, struct sock_filter *filter, unsigned short length)
+{
+	struct sock_fprog program = { length, filter };
+
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+#define ATTACH(fd, filter) attach(fd, filter, sizeof(filter) / sizeof(*(filter)))
 
 #endif

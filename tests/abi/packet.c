@@ -440,6 +440,23 @@ CASE(a_filter_says_what_is_received)
 	      errno == EPERM);
 }
 
+CASE(a_filter_that_was_set_before_stays)
+{
+	static struct sock_filter longest[4096];
+	struct sockaddr_ll to = address(NEAR, PROTOCOL);
+	int near = opened(SOCK_RAW), far = bound(FAR, SOCK_RAW, 0);
+
+	for (size_t i = 0; i < 4095; i++)
+		longest[i] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0);
+	longest[4095] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 30);
+	CHECK(ATTACH(near, longest) == 0 && set(near, SOL_SOCKET, SO_LOCK_FILTER, 1) == 0);
+	CHECK(bind(near, (struct sockaddr *)&to, sizeof(to)) == 0);
+	CHECK(get(near, SOL_SOCKET, SO_LOCK_FILTER) == 1);
+	put(far, FAR, 1, 60);
+	CHECK(gets(near, 1, 30 - ETH_HLEN));
+	FAILS(EPERM, set(near, SOL_SOCKET, SO_DETACH_FILTER, 0));
+}
+
 CASE(a_filter_knows_more_than_the_bytes)
 {
 	/* What is for everybody, or came with a protocol that is not wanted elsewhere. */

@@ -188,6 +188,80 @@ CASE(types_that_a_socket_does_not_hear)
 	FAILS(ENOPROTOOPT, set(fd, SOL_RAW, 77, 0));
 }
 
+CASE(a_filter_says_what_a_raw_socket_hears)
+{
+	/* As ping sets it: answers to requests with that number. It begins at the header. */
+	struct sock_filter own[] = {
+		BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 0),
+		BPF_STMT(BPF_LD | BPF_H | BPF_IND, 4),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xaaaa, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, ~0U),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	/* The same by another way, and a part of the packet. */
+	struct sock_filter part[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 36, 0, 5),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, SKF_NET_OFF + 24),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xaaaa, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PROTOCOL),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x800, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 23),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	int fd = raw_icmp();
+
+	/* Set before it is the realm's. */
+	CHECK(ATTACH(fd, own) == 0);
+	ask(fd, request(0xbbbb, 1, 8));
+	ask(fd, request(0xaaaa, 2, 8));
+	answered(fd, 16);
+	CHECK(ATTACH(fd, part) == 0);
+	ask(fd, request(0xbbbb, 3, 8));
+	ask(fd, request(0xaaaa, 4, 8));
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), MSG_TRUNC) == 23 && got[9] == IPPROTO_ICMP);
+	/* In fragments. */
+	part[1].k = 20 + 8 + 4000;
+	CHECK(ATTACH(fd, part) == 0);
+	ask(fd, request(0xaaaa, 5, 4000));
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 23);
+	CHECK(get(fd, SOL_SOCKET, SO_LOCK_FILTER) == 0);
+	CHECK(set(fd, SOL_SOCKET, SO_LOCK_FILTER, 0) == 0);
+	CHECK(set(fd, SOL_SOCKET, SO_DETACH_FILTER, 0) == 0);
+	FAILS(ENOENT, set(fd, SOL_SOCKET, SO_DETACH_FILTER, 0));
+	ask(fd, request(0xcccc, 6, 8));
+	answered(fd, 16);
+	FAILS(EINVAL, attach(fd, own, 0));
+	FAILS(EINVAL, attach(fd, own, 3));
+	FAILS(EINVAL, setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, own, 8));
+	CHECK(set(fd, SOL_SOCKET, SO_LOCK_FILTER, 1) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_LOCK_FILTER) == 1);
+	FAILS(EPERM, ATTACH(fd, own));
+	FAILS(EPERM, set(fd, SOL_SOCKET, SO_DETACH_FILTER, 0));
+	FAILS(EPERM, set(fd, SOL_SOCKET, SO_LOCK_FILTER, 0));
+}
+
+CASE(a_filter_of_a_socket_of_echoes_sees_the_message)
+{
+	struct sock_filter last[] = {
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 6),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 3),
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_NET_OFF + 9),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_ICMP, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 11),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	int fd = echoes();
+
+	/* It stays as it was set before. */
+	CHECK(ATTACH(fd, last) == 0 && set(fd, SOL_SOCKET, SO_LOCK_FILTER, 1) == 0);
+	ask(fd, request(0, 1, 56));
+	ask(fd, request(0, 2, 56));
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 11);
+	CHECK(got[0] == ICMP_ECHOREPLY && got[7] == 2);
+	FAILS(EPERM, set(fd, SOL_SOCKET, SO_DETACH_FILTER, 0));
+}
+
 CASE(a_header_of_the_programs_own)
 {
 	struct iphdr header = { .version = 4, .ihl = 5, .ttl = 7, .protocol = IPPROTO_ICMP,

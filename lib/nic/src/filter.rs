@@ -71,11 +71,13 @@ mod known {
 /// A frame that a program looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// All of it.
+    /// All of it, or its beginning.
     pub bytes: &'a [u8],
-    /// Where it begins for the program: at its header, or behind.
+    /// What follows on that.
+    pub more: &'a [u8],
+    /// Where it begins for the program: at a header, or behind.
     pub start: usize,
-    /// Bytes of its header.
+    /// Bytes of its own header, before that of the network; 0 if it is not there.
     pub header: usize,
     /// Its protocol (ETH_P_*).
     pub protocol: u16,
@@ -212,7 +214,7 @@ impl Program {
                     a = match whole & 0xe0 {
                         code::IMM => constant,
                         code::MEM => cells[constant as usize % CELLS],
-                        code::LEN => (frame.bytes.len().saturating_sub(frame.start)) as u32,
+                        code::LEN => frame.length(),
                         code::ABS if constant >= KNOWN as u32 => {
                             frame.known(constant.wrapping_sub(KNOWN as u32), a, x)?
                         }
@@ -224,7 +226,7 @@ impl Program {
                     x = match whole & 0xe0 {
                         code::IMM => constant,
                         code::MEM => cells[constant as usize % CELLS],
-                        code::LEN => (frame.bytes.len().saturating_sub(frame.start)) as u32,
+                        code::LEN => frame.length(),
                         _ => (frame.load(constant as i32, code::BYTE)? & 0xf) << 2,
                     }
                 }
@@ -297,21 +299,45 @@ fn is_code(code: u16) -> bool {
     }
 }
 
+/// What a load takes of bytes; `None` if they are too few.
+fn value(bytes: &[u8], code: u16) -> Option<u32> {
+    Some(match code & 0x18 {
+        code::BYTE => (*bytes.first()?).into(),
+        code::HALF => u16::from_be_bytes(*bytes.first_chunk()?).into(),
+        _ => u32::from_be_bytes(*bytes.first_chunk()?),
+    })
+}
+
 impl Frame<'_> {
+    /// Bytes of it, from where it begins for the program.
+    fn length(&self) -> u32 {
+        (self.bytes.len() + self.more.len()).saturating_sub(self.start) as u32
+    }
+
     /// What a load finds at an offset.
     fn load(&self, offset: i32, code: u16) -> Option<u32> {
         let at = match offset {
             0.. => self.start.checked_add(offset as usize)?,
             FROM_NETWORK.. => self.header.checked_add((offset - FROM_NETWORK) as usize)?,
-            FROM_FRAME.. => (offset - FROM_FRAME) as usize,
+            FROM_FRAME.. if self.header > 0 => (offset - FROM_FRAME) as usize,
             _ => return None,
         };
-        let bytes = self.bytes.get(at..)?;
-        Some(match code & 0x18 {
-            code::BYTE => (*bytes.first()?).into(),
-            code::HALF => u16::from_be_bytes(*bytes.first_chunk()?).into(),
-            _ => u32::from_be_bytes(*bytes.first_chunk()?),
-        })
+        let found = self.bytes.get(at..).and_then(|bytes| value(bytes, code));
+        found.or_else(|| self.load_further(at, code))
+    }
+
+    /// The same where it is not all in the first part.
+    #[cold]
+    fn load_further(&self, at: usize, code: u16) -> Option<u32> {
+        let first = self.bytes.get(at..).unwrap_or_default();
+        let further = self.more.get(at.saturating_sub(self.bytes.len())..)?;
+        let mut bytes = [0; 4];
+        let mut count = 0;
+        for (to, from) in bytes.iter_mut().zip(first.iter().chain(further)) {
+            *to = *from;
+            count += 1;
+        }
+        value(&bytes[..count], code)
     }
 
     fn known(&self, place: u32, a: u32, x: u32) -> Option<u32> {
@@ -354,7 +380,7 @@ mod tests {
     }
 
     fn frame(bytes: &[u8], start: usize) -> Frame<'_> {
-        Frame { bytes, start, header: 14, protocol: 0x0806, kind: 3, interface: 7 }
+        Frame { bytes, more: &[], start, header: 14, protocol: 0x0806, kind: 3, interface: 7 }
     }
 
     const TAKE_ALL: (u16, u8, u8, u32) = (0x06, 0, 0, u32::MAX);
@@ -425,6 +451,30 @@ mod tests {
         // Not there.
         assert_eq!(run(0x20, 37, 0), 0);
         assert_eq!(run(0x20, i32::MIN as u32, 0), 0);
+    }
+
+    /// A packet that lies in two parts, and has no header of a frame.
+    #[test]
+    fn loads_find_what_is_in_two_parts() {
+        let wire: Vec<u8> = (0..40).collect();
+        for cut in 0..=wire.len() {
+            let (bytes, more) = wire.split_at(cut);
+            let frame = Frame { bytes, more, header: 0, ..frame(bytes, 3) };
+            let run = |code, constant: i32| {
+                let all = [(code, 0, 0, constant as u32), (0x16, 0, 0, 0)];
+                Program::new(&super::tests::bytes(&all)).unwrap().run(&frame)
+            };
+            for at in 0..34u8 {
+                let [a, b, c, d] = [3, 4, 5, 6].map(|further| u32::from(at + further));
+                assert_eq!(run(0x30, at.into()), a);
+                assert_eq!(run(0x28, at.into()), a << 8 | b);
+                assert_eq!(run(0x20, at.into()), a << 24 | b << 16 | c << 8 | d);
+                assert_eq!(run(0x30, FROM_NETWORK + i32::from(at)), a - 3);
+            }
+            assert_eq!(run(0x80, 0), 37);
+            assert_eq!([run(0x20, 34), run(0x28, 36), run(0x30, 37), run(0x30, i32::MAX)], [0; 4]);
+            assert_eq!(run(0x30, FROM_FRAME + 5), 0);
+        }
     }
 
     proptest::proptest! {

@@ -17,7 +17,7 @@ use crtos_core::{
     time::Nanos,
 };
 use crtos_files::NUMBERS;
-use crtos_nic::stamping::Stamps;
+use crtos_nic::{filter, stamping::Stamps};
 use linux_raw_sys::{general as linux, net};
 use spin::Once;
 
@@ -313,6 +313,7 @@ fn families() -> impl Iterator<Item = &'static Family> {
 /// A socket of Linux's.
 pub struct Foreign<'a> {
     fd: u64,
+    space: &'a AddressSpace,
     /// Memory of the program for values of options.
     scratch: Scratch<'a>,
     /// SOCK_*.
@@ -338,7 +339,7 @@ impl<'a> Foreign<'a> {
             return Ok(None);
         }
         let scratch = Scratch::open(space, 2 * PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
-        Ok(Some(Self { fd, scratch, kind, protocol, port }))
+        Ok(Some(Self { fd, space, scratch, kind, protocol, port }))
     }
 
     /// The value of an option.
@@ -364,18 +365,18 @@ impl<'a> Foreign<'a> {
         Ok(Address::new(bytes))
     }
 
-    /// The classic BPF program that is attached, if `name` is the option that tells of it. EINVAL
-    /// if it is longer than a page.
-    pub fn filter(&self, name: u32) -> Result<Vec<u8>, Errno> {
-        /// Bytes of an instruction, in which Linux counts here.
-        const INSTRUCTION: u64 = 8;
-        let (value, length) = (self.scratch.start, self.scratch.start + PAGE_SIZE);
-        user::write_u32(length, (PAGE_SIZE / INSTRUCTION) as u32)?;
-        let level = net::SOL_SOCKET.into();
-        let arguments = [self.fd, level, name.into(), value.get(), length.get()];
+    /// The classic BPF program that is attached; nothing if there is none.
+    pub fn filter(&self) -> Result<Vec<u8>, Errno> {
+        const MOST: u64 = (filter::MOST * filter::SIZE) as u64;
+        let scratch = Scratch::open(self.space, MOST + PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
+        let (value, length) = (scratch.start, scratch.start + MOST);
+        // Linux counts instructions here.
+        user::write_u32(length, filter::MOST as u32)?;
+        let (level, name) = (net::SOL_SOCKET.into(), net::SO_GET_FILTER.into());
+        let arguments = [self.fd, level, name, value.get(), length.get()];
         remote::linux(linux::__NR_getsockopt, &arguments)?;
-        let count = u64::from(user::read_u32(length)?).min(PAGE_SIZE / INSTRUCTION);
-        let mut bytes = alloc::vec![0; (count * INSTRUCTION) as usize];
+        let count = (user::read_u32(length)? as usize).min(filter::MOST);
+        let mut bytes = alloc::vec![0; count * filter::SIZE];
         user::read(value, &mut bytes)?;
         Ok(bytes)
     }

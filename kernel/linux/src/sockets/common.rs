@@ -106,6 +106,8 @@ pub struct Common {
     /// What is received with MSG_ERRQUEUE.
     pub errors: ErrorQueue,
     tells_lost: AtomicBool,
+    /// The filter stays as it is (SO_LOCK_FILTER).
+    has_locked_filter: AtomicBool,
     /// When the last message came that was received, if no control message told that, or
     /// [`NO_MESSAGE`].
     last_stamp: AtomicU64,
@@ -148,6 +150,9 @@ impl Common {
             asks_arrivals: Want::default(),
             errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(false),
+            has_locked_filter: AtomicBool::new(
+                foreign.number(net::SOL_SOCKET, net::SO_LOCK_FILTER)? != 0,
+            ),
             last_stamp: AtomicU64::new(NO_MESSAGE),
             kept: KEPT.map(|kept| {
                 let told = foreign.number(net::SOL_SOCKET, kept.name);
@@ -195,6 +200,7 @@ impl Common {
             asks_arrivals: Want::default(),
             errors: ErrorQueue::new(),
             tells_lost: AtomicBool::new(self.tells_lost.load(Ordering::Relaxed)),
+            has_locked_filter: AtomicBool::new(self.has_locked_filter()),
             last_stamp: AtomicU64::new(NO_MESSAGE),
             kept: core::array::from_fn(|at| copy(&self.kept[at])),
             lingers: AtomicBool::new(self.lingers.load(Ordering::Relaxed)),
@@ -216,6 +222,11 @@ impl Common {
         self.value(name) != 0
     }
 
+    /// Whether it is one of UDP.
+    pub fn is_of_udp(&self) -> bool {
+        self.protocol == net::IPPROTO_UDP as u32 && self.kind == net::SOCK_DGRAM
+    }
+
     /// Bytes of what is received that may wait.
     pub fn receive_buffer(&self) -> u32 {
         self.receive_buffer.load(Ordering::Relaxed)
@@ -234,6 +245,16 @@ impl Common {
     /// The same of what is to be sent.
     pub fn send_deadline(&self) -> Option<Nanos> {
         deadline(&self.send_timeout)
+    }
+
+    /// Whether the filter stays as it is.
+    pub fn has_locked_filter(&self) -> bool {
+        self.has_locked_filter.load(Ordering::Relaxed)
+    }
+
+    /// The filter stays as it is.
+    pub fn lock_filter(&self) {
+        self.has_locked_filter.store(true, Ordering::Relaxed);
     }
 
     /// Fails with the error that waits to be told, and takes it.
@@ -384,6 +405,7 @@ impl Common {
             net::SO_SNDBUF => self.send_buffer(),
             net::SO_ERROR => self.error.swap(0, Ordering::Relaxed),
             net::SO_RXQ_OVFL => self.tells_lost.load(Ordering::Relaxed).into(),
+            net::SO_LOCK_FILTER => self.has_locked_filter().into(),
             net::SO_SELECT_ERR_QUEUE => self.errors.is_urgent().into(),
             net::SO_ACCEPTCONN
             | net::SO_BSDCOMPAT

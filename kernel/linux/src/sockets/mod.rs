@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
 //! | [`error_queue`] | what is received with MSG_ERRQUEUE |
+//! | [`filter`] | filters of what comes (SO_ATTACH_FILTER) |
 //! | [`arrivals`] | when messages come |
 //! | [`can`] | CAN |
 //! | [`ifreq`] | what an ioctl asks of a network interface |
@@ -20,6 +21,7 @@ pub mod arrivals;
 pub mod can;
 pub mod common;
 pub mod error_queue;
+pub mod filter;
 mod ifreq;
 pub mod inet;
 pub mod net;

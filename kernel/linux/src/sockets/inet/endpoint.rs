@@ -17,7 +17,10 @@ use crtos_inet::{
     inbox::{About, Buffer, Inbox},
     packet::{self, ETHERNET, IP, Protocol, USUAL},
 };
-use crtos_nic::stamping::{OPT_CMSG, Report, Stamping};
+use crtos_nic::{
+    filter::Frame,
+    stamping::{OPT_CMSG, Report, Stamping},
+};
 use linux_raw_sys::{ioctl, net};
 
 use super::{
@@ -38,6 +41,7 @@ use crate::{
     sockets::{
         common::Common,
         error_queue::{Cause, Entry, Loss, Message, Taken},
+        filter::{self, Filter},
         net::{
             buffer::with_buffer,
             interface::{Asked, Reporter, Stamp},
@@ -47,6 +51,59 @@ use crate::{
 
 /// Most groups of a socket (net.ipv4.igmp_max_memberships).
 const MOST_GROUPS: usize = 20;
+
+/// What came, as a socket has it.
+#[derive(Clone, Copy)]
+pub struct Came<'a> {
+    /// The header of a packet, which is whole.
+    pub header: &'a [u8],
+    /// What is behind it.
+    pub payload: &'a [u8],
+    /// Bytes, from the header on, that a filter does not see.
+    pub hidden: usize,
+    /// The same that the program does not get: as many, or more.
+    pub skipped: usize,
+}
+
+impl<'a> Came<'a> {
+    /// The same as a filter has it.
+    fn frame(&self, about: &About) -> Frame<'a> {
+        /// For whom it is (PACKET_*), and the protocol of IP (ETH_P_IP).
+        const HOST: u8 = 0;
+        const BROADCAST: u8 = 1;
+        const GROUP: u8 = 2;
+        const PROTOCOL: u16 = 0x0800;
+        let is_own = || link::owner(about.destination).is_some();
+        let kind = match about.destination {
+            to if to.is_multicast() => GROUP,
+            _ if is_own() => HOST,
+            _ => BROADCAST,
+        };
+        Frame {
+            bytes: self.header,
+            more: self.payload,
+            start: self.hidden,
+            header: 0,
+            protocol: PROTOCOL,
+            kind,
+            interface: about.interface,
+        }
+    }
+
+    /// What the program gets of it, one behind the other, if a filter wants that many bytes of what
+    /// it has seen. As under Linux, there are never fewer than are skipped.
+    fn parts(&self, wanted: usize) -> [&'a [u8]; 2] {
+        let (in_header, in_payload) = match self.skipped.checked_sub(self.header.len()) {
+            None => (self.skipped, 0),
+            Some(further) => (self.header.len(), further),
+        };
+        let [first, second] = [&self.header[in_header..], &self.payload[in_payload..]];
+        let wanted = wanted.saturating_sub(self.skipped - self.hidden);
+        let in_first = first.len().min(wanted);
+        let in_second = second.len().min(wanted - in_first);
+        [&first[..in_first], &second[..in_second]]
+    }
+}
 
 /// What threads of drivers reach of a socket of datagrams.
 pub struct Endpoint {
@@ -61,6 +118,7 @@ pub struct Endpoint {
     pub common: Common,
     /// Its options of SOL_IP.
     pub options: Options,
+    filter: Filter,
     groups: SpinLock<Vec<(Ipv4Addr, u32)>>,
     /// Nothing is received any more (shutdown).
     is_deaf: AtomicBool,
@@ -98,6 +156,7 @@ impl Endpoint {
             watchers: Watchers::new(),
             options: Options::of(foreign)?,
             common,
+            filter: Filter::new(filter::of(foreign)?),
             groups: SpinLock::new(groups),
             is_deaf: AtomicBool::new(false),
             is_looked_at: AtomicBool::new(false),
@@ -107,11 +166,20 @@ impl Endpoint {
         Ok(own)
     }
 
-    /// Takes what came: these parts, one behind the other. Thread context.
-    pub fn hear(&self, about: About, parts: [&[u8]; 2]) {
+    /// Takes what came, as far as its filter wants that. Thread context.
+    pub fn hear(&self, about: About, came: &Came) {
         if self.is_deaf.load(Ordering::Relaxed) {
             return;
         }
+        let parts = match self.filter.run(|| came.frame(&about)) {
+            0 => {
+                // As under Linux, a datagram counts as lost.
+                let is_counted = self.common.is_of_udp();
+                self.lost.fetch_add(is_counted.into(), Ordering::Relaxed);
+                return;
+            }
+            wanted => came.parts(wanted),
+        };
         let length = parts[0].len() + parts[1].len();
         let room = self.inbox.lock().take_room(length);
         let Some(mut datagram) = room else {
@@ -611,6 +679,10 @@ impl Endpoint {
             (net::SOL_IP, net::MCAST_JOIN_GROUP) => self.join(options::group_request(value)?),
             (net::SOL_IP, net::MCAST_LEAVE_GROUP) => self.leave(options::group_request(value)?),
             (net::SOL_SOCKET, _) => {
+                let set = |program| self.filter.set(program);
+                if let Some(done) = filter::set_option(&self.common, name, value, set) {
+                    return done.map(|()| false);
+                }
                 self.common.set(name, value)?;
                 self.prepare_errors()?;
                 match name {

@@ -20,7 +20,7 @@ use linux_raw_sys::net;
 
 use super::{
     ICMP, address_of,
-    endpoint::Endpoint,
+    endpoint::{Came, Endpoint},
     link::{self, Link},
     port, socket_address,
 };
@@ -108,8 +108,8 @@ fn each(mut each: impl FnMut(&Core)) {
 pub fn deliver(protocol: Protocol, about: About, header: &[u8], payload: &[u8]) {
     each(|core| {
         if core.hears(protocol, &about, payload) {
-            let header = if core.kind == Kind::Echo { &[] } else { header };
-            core.end.hear(about, [header, payload]);
+            let skipped = if core.kind == Kind::Echo { header.len() } else { 0 };
+            core.end.hear(about, &Came { header, payload, hidden: skipped, skipped });
         }
     });
 }

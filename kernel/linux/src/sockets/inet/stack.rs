@@ -7,7 +7,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use crtos_core::time;
 use crtos_inet::{
     inbox::About,
-    packet::{self, ETHERNET, Frame, IP, Icmp, Packet, Protocol, Returned, USUAL},
+    packet::{self, ETHERNET, Frame, IP, Icmp, Packet, Protocol, Returned, UDP, USUAL},
     ports::Way,
 };
 
@@ -92,7 +92,7 @@ fn deliver_whole(link: &Arc<Link>, packet: &Packet, header: &[u8], stamp: Stamp)
         raw::deliver(packet.protocol, about, header, packet.payload);
     }
     match packet.protocol {
-        Protocol::Udp => deliver_datagram(link, packet, packet.payload, stamp),
+        Protocol::Udp => deliver_datagram(link, packet, header, stamp),
         Protocol::Tcp if is_own => tcp::deliver(link, packet),
         Protocol::Icmp if is_own => deliver_icmp(link, packet, stamp),
         Protocol::Igmp => {
@@ -121,8 +121,8 @@ fn about(link: &Link, packet: &Packet, port: u16, stamp: Stamp) -> About {
     }
 }
 
-fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: Stamp) {
-    let (source, destination) = (packet.source, packet.destination);
+fn deliver_datagram(link: &Arc<Link>, packet: &Packet, header: &[u8], stamp: Stamp) {
+    let (source, destination, payload) = (packet.source, packet.destination, packet.payload);
     let Some(datagram) = packet::parse_datagram(payload, source, destination) else { return };
     let about = about(link, packet, datagram.source, stamp);
     let way = Way {
@@ -131,7 +131,9 @@ fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: St
         interface: about.interface,
     };
     let is_for_one = link.is_own(destination);
-    if udp::deliver(&way, about, datagram.data, is_for_one) || !is_for_one {
+    // What is behind the datagram belongs to nobody.
+    let whole = &payload[..UDP + datagram.data.len()];
+    if udp::deliver(&way, about, (header, whole), is_for_one) || !is_for_one {
         return;
     }
     if link.may_answer() {

@@ -21,7 +21,7 @@ use linux_raw_sys::net;
 use super::{
     address_of,
     cork::{Cork, Course, MOST_SEGMENTS, Pending, SOL_UDP, UDP_CORK},
-    endpoint::Endpoint,
+    endpoint::{Came, Endpoint},
     link,
     options::Options,
     port, socket_address,
@@ -71,13 +71,21 @@ pub struct Udp {
     cork: Cork,
 }
 
-/// Brings a datagram to those whose it is; says whether there is anybody. Thread context.
-pub fn deliver(way: &Way, about: About, data: &[u8], is_for_one: bool) -> bool {
+/// Brings a datagram, which is in a packet with that header, to those whose it is; says whether
+/// there is anybody. Thread context.
+pub fn deliver(
+    way: &Way,
+    about: About,
+    (header, datagram): (&[u8], &[u8]),
+    is_for_one: bool,
+) -> bool {
+    let (hidden, skipped) = (header.len(), header.len() + UDP);
+    let came = &Came { header, payload: datagram, hidden, skipped };
     if is_for_one {
         let draw = u32::from(way.remote.port()) ^ u32::from(*way.remote.ip());
         let found = PORTS.lock().find(way, draw);
         if let Some(found) = &found {
-            found.0.hear(about, [data, &[]]);
+            found.0.hear(about, came);
         }
         return found.is_some();
     }
@@ -86,7 +94,7 @@ pub fn deliver(way: &Way, about: About, data: &[u8], is_for_one: bool) -> bool {
     for at in 0..MOST_RECEIVERS {
         let Some(found) = PORTS.lock().nth(way, at) else { return at > 0 };
         if !group.is_multicast() || found.0.is_in(group, way.interface) {
-            found.0.hear(about, [data, &[]]);
+            found.0.hear(about, came);
         }
     }
     true

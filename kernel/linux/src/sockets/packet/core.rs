@@ -227,7 +227,8 @@ impl Core {
         let filter = if wants.filters() { self.wants.filter() } else { None };
         let length = filter.map_or(whole, |filter| {
             let bytes = news.frame;
-            let frame = Frame { bytes, start, header: HEADER, protocol, kind, interface: index };
+            let (more, header) = (&[][..], HEADER);
+            let frame = Frame { bytes, more, start, header, protocol, kind, interface: index };
             whole.min(filter.run(&frame) as usize)
         });
         if length == 0 {

@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of packet sockets, and the filter, which is one of all sockets.
+//! Options of packet sockets.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{
     ops::DerefMut,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
-
-use crtos_abi::UserAddr;
-use crtos_core::{
-    mm::{heap, object::Object, pages::Pages},
-    task::Mutex,
-};
-use crtos_nic::{
-    blocks::Extra,
-    filter::{self, Program},
-    ring::{Front, Version},
-};
-use linux_raw_sys::net;
 
 use super::{
     SOL_PACKET,
@@ -30,6 +18,15 @@ use crate::{
     files::socket::Foreign,
     memory::user,
     sockets::net::interface::{self, HardwareAddress, Reception},
+};
+use crtos_abi::UserAddr;
+use crtos_core::{
+    mm::{heap, object::Object, pages::Pages},
+    task::Mutex,
+};
+use crtos_nic::{
+    blocks::Extra,
+    ring::{Front, Version},
 };
 
 /// Options.
@@ -49,12 +46,7 @@ const LOSS: u32 = 14;
 pub const TIMESTAMP: u32 = 17;
 const BYPASS: u32 = 20;
 const IGNORE_OUTGOING: u32 = 23;
-/// Filters, which raw-sys does not have for all.
-const ATTACH_FILTER: u32 = 26;
-const DETACH_FILTER: u32 = 27;
-const LOCK_FILTER: u32 = 44;
-/// Bytes of a `struct sock_fprog`, and of a `struct packet_mreq`.
-const PROGRAM: usize = 16;
+/// Bytes of a `struct packet_mreq`.
 const MEMBERSHIP: usize = 16;
 /// Most memberships of a socket.
 const MOST_MEMBERSHIPS: usize = 64;
@@ -72,7 +64,6 @@ pub struct Options {
     memberships: Mutex<Vec<Membership>>,
     /// Control messages tell what is known of a frame.
     pub tells_more: AtomicBool,
-    is_locked: AtomicBool,
     original_device: AtomicU32,
     loss: AtomicU32,
     bypass: AtomicU32,
@@ -128,7 +119,6 @@ impl Options {
         let options = Self {
             memberships: Mutex::new(Vec::new()),
             tells_more: AtomicBool::new(false),
-            is_locked: AtomicBool::new(false),
             original_device: AtomicU32::new(0),
             loss: AtomicU32::new(0),
             bypass: AtomicU32::new(0),
@@ -177,57 +167,6 @@ impl Options {
             all.swap_remove(place).end();
         }
         Ok(())
-    }
-
-    /// A filter is set.
-    fn attach(&self, core: &Core, value: &[u8]) -> Result<(), Errno> {
-        if value.len() != PROGRAM {
-            return Err(Errno::EINVAL);
-        }
-        self.check_lock()?;
-        let count = usize::from(u16::from_ne_bytes([value[0], value[1]]));
-        let at = value[8..].first_chunk().map_or(0, |at| u64::from_ne_bytes(*at));
-        if count == 0 || count > filter::MOST || at == 0 {
-            return Err(Errno::EINVAL);
-        }
-        if !heap::has_reserve() {
-            return Err(Errno::ENOMEM);
-        }
-        let mut bytes = alloc::vec![0; count * filter::SIZE];
-        user::read(UserAddr::new(at), &mut bytes)?;
-        let program = Program::new(&bytes).map_err(|_| Errno::EINVAL)?;
-        core.wants.set_filter(Some(Arc::new(program)));
-        Ok(())
-    }
-
-    fn check_lock(&self) -> Result<(), Errno> {
-        if self.is_locked.load(Ordering::Relaxed) { Err(Errno::EPERM) } else { Ok(()) }
-    }
-
-    /// setsockopt(2) with SOL_SOCKET, if that is about filters.
-    pub fn set_filter_option(
-        &self,
-        core: &Core,
-        name: u32,
-        value: &[u8],
-    ) -> Option<Result<(), Errno>> {
-        if name == ATTACH_FILTER {
-            return Some(self.attach(core, value));
-        }
-        let Some(number) = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)) else {
-            return matches!(name, DETACH_FILTER | LOCK_FILTER).then_some(Err(Errno::EINVAL));
-        };
-        match name {
-            DETACH_FILTER => Some(self.check_lock().and_then(|()| {
-                if core.wants.set_filter(None).is_some() { Ok(()) } else { Err(Errno::ENOENT) }
-            })),
-            LOCK_FILTER if number == 0 => Some(self.check_lock()),
-            LOCK_FILTER => {
-                self.is_locked.store(true, Ordering::Relaxed);
-                Some(Ok(()))
-            }
-            _ => None,
-        }
     }
 
     /// setsockopt(2) with SO_BINDTODEVICE.
@@ -364,16 +303,6 @@ impl Options {
     }
 }
 
-/// The filter of a socket of Linux's.
-pub fn filter_of(foreign: &Foreign) -> Result<Option<Arc<Program>>, Errno> {
-    let bytes = foreign.filter(ATTACH_FILTER)?;
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    let program = Program::new(&bytes).map_err(|_| Errno::EINVAL)?;
-    Ok(Some(Arc::new(program)))
-}
-
 impl Membership {
     fn end(self) {
         if let Some(interface) = interface::by_index(self.interface) {
@@ -390,5 +319,3 @@ impl Drop for Options {
         }
     }
 }
-
-const _: () = assert!(net::SO_ATTACH_FILTER == ATTACH_FILTER);

@@ -33,6 +33,7 @@ use crate::{
     sockets::{
         common::Common,
         error_queue::Taken,
+        filter,
         net::{
             buffer::with_buffer,
             interface::{self, HEADER, Interface, LONGEST, Leading, Listening, News, Taker},
@@ -121,7 +122,7 @@ impl PacketSocket {
         let common = Common::of(foreign, net::AF_PACKET)?;
         let options = Options::of(foreign)?;
         let bound = LinkAddress::parse(&foreign.name()?)?;
-        let wants = Wants::new(bound.protocol, options::filter_of(foreign)?);
+        let wants = Wants::new(bound.protocol, filter::of(foreign)?);
         common.prepare_reports()?;
         let kept = Kept::new(common.receive_buffer())?;
         let is_cooked = foreign.kind == net::SOCK_DGRAM;
@@ -529,7 +530,8 @@ impl Socket for PacketSocket {
         match level {
             net::SOL_SOCKET if name == net::SO_BINDTODEVICE => self.options.set_device(value),
             net::SOL_SOCKET => {
-                if let Some(done) = self.options.set_filter_option(&self.core, name, value) {
+                let set = |program| self.core.wants.set_filter(program);
+                if let Some(done) = filter::set_option(&self.core.common, name, value, set) {
                     return done;
                 }
                 self.core.common.set(name, value)?;
