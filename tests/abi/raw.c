@@ -262,6 +262,21 @@ CASE(a_filter_of_a_socket_of_echoes_sees_the_message)
 	FAILS(EPERM, set(fd, SOL_SOCKET, SO_DETACH_FILTER, 0));
 }
 
+CASE(one_socket_sends_what_another_one_hears_of)
+{
+	struct iphdr header = { .version = 4, .ihl = 5, .ttl = 7, .protocol = IPPROTO_ICMP,
+				.daddr = inet_addr(FAR) };
+	struct iovec parts[2] = { { &header, sizeof(header) }, { &asked, request(5, 6, 100) } };
+	struct msghdr message = { .msg_name = ADDRESS(FAR, 0), .msg_namelen = LENGTH,
+				  .msg_iov = parts, .msg_iovlen = 2 };
+	int sends = raw(IPPROTO_RAW), hears = raw_icmp();
+
+	/* As mtr does: neither is bound to anything. */
+	CHECK(sendmsg(sends, &message, 0) == (ssize_t)(20 + parts[1].iov_len));
+	answered(hears, parts[1].iov_len);
+	CHECK(!ready(sends, POLLIN, 0));
+}
+
 CASE(a_header_of_the_programs_own)
 {
 	struct iphdr header = { .version = 4, .ihl = 5, .ttl = 7, .protocol = IPPROTO_ICMP,

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's programs that measure networks, serve files and try out ports do over an interface of the
 # realm what they do over one of Linux: qperf, sockperf, nuttcp, iperf with a group; lighttpd,
-# dropbear, rsync; ping, fping and traceroute by raw sockets; nmap, arp-scan, scapy with frames of
-# their own.
+# dropbear, rsync; ping, fping, traceroute and mtr by raw sockets; nmap, arp-scan, scapy with frames
+# of their own.
 # kernels: 6.12
 # realm: no
 # devices: yes
 # packages: qperf,sockperf,nuttcp,iperf,lighttpd,apache2-utils,curl,dropbear-bin,rsync,nmap,arp-scan
-# packages: python3-scapy,netcat-openbsd,iputils-ping,fping,traceroute
+# packages: python3-scapy,netcat-openbsd,iputils-ping,fping,traceroute,mtr-tiny
 # uses: net peer
 # timeout: 900
 # tier: full
@@ -91,6 +91,8 @@ here ping -n -c 1 10.9.0.77 | grep -q '^From 10.9.0.1 .*Destination Host Unreach
 there ping -q -n -c 2 -i 0.2 -s 20000 10.9.0.1 | grep -q ' 2 received' || fail 'ping, to here'
 here fping -q -c 3 -p 100 10.9.0.2 2>&1 | grep -q '3/3/0%' || fail fping
 here traceroute -n -I -q 1 -m 3 10.9.0.2 | grep -q '^ 1  10.9.0.2' || fail traceroute
+here mtr -n -r -c 3 -i 0.3 10.9.0.2 >said
+grep -q '1\.|-- 10\.9\.0\.2  *0\.0%' said || { cat said; fail mtr; }
 
 # What sends frames as they are. Linux has no route for the interface, so that scapy has to be told
 # who sends.

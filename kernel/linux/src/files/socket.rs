@@ -287,6 +287,9 @@ pub struct Family {
     pub is_local_by: fn(u32, u32, &[u8]) -> bool,
     /// Makes what takes the place of a socket of Linux's.
     pub take: Taker,
+    /// The kind and the protocol of sockets that hear what comes of what that one sends, if it
+    /// hears nothing itself.
+    pub hearer: fn(&Foreign) -> Option<(u32, u32)>,
     /// Answers an ioctl that asks for an interface of the realm; `None` if it asks for something
     /// else. May sleep.
     pub ioctl: fn(u32, UserAddr) -> Option<SysResult>,
@@ -439,7 +442,37 @@ fn take(fd: u64, family: &Family) -> Result<bool, Errno> {
     }
     let space = user::space()?;
     let Some(foreign) = Foreign::find(&space, fd, family.number)? else { return Ok(false) };
-    let Some(socket) = (family.take)(&foreign)? else { return Ok(false) };
+    if !take_it(fd, family, &foreign)? {
+        return Ok(false);
+    }
+    if let Some(hearer) = (family.hearer)(&foreign) {
+        take_near(fd, family, hearer)?;
+    }
+    Ok(true)
+}
+
+/// Takes those of the sockets of that kind and protocol whose numbers are near to `fd`: a program
+/// opens together what belongs together.
+fn take_near(fd: u64, family: &Family, hearer: (u32, u32)) -> Result<(), Errno> {
+    /// How far away.
+    const NEAR: u64 = 8;
+    let (space, table) = (user::space()?, table()?);
+    table.make_sure()?;
+    for other in fd.saturating_sub(NEAR)..=(fd + NEAR).min(u64::from(NUMBERS) - 1) {
+        if !table.is_remote(other as u32) {
+            continue;
+        }
+        if let Some(foreign) = Foreign::find(&space, other, family.number)?
+            && (foreign.kind, foreign.protocol) == hearer
+        {
+            take_it(other, family, &foreign)?;
+        }
+    }
+    Ok(())
+}
+
+fn take_it(fd: u64, family: &Family, foreign: &Foreign) -> Result<bool, Errno> {
+    let Some(socket) = (family.take)(foreign)? else { return Ok(false) };
     let flags = remote::linux(linux::__NR_fcntl, &[fd, linux::F_GETFL.into(), 0])? as u32;
     let file = Description::open(Object::Socket(socket), flags | linux::O_RDWR)?;
     file.owner.take_from_linux(fd)?;

@@ -50,6 +50,7 @@ pub static FAMILY: Family = Family {
     is_wildcard: |_| false,
     is_local_by: device::is_local_by,
     take,
+    hearer: |_| None,
     ioctl: interface::asked,
 };
 

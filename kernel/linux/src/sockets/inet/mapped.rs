@@ -29,6 +29,7 @@ pub static FAMILY: Family = Family {
     is_wildcard: |address| v4(address).is_ok_and(|own| own.ip().is_unspecified()),
     is_local_by: |_, _, _| false,
     take,
+    hearer: |_| None,
     ioctl: |_, _| None,
 };
 

@@ -58,6 +58,7 @@ static FAMILY: Family = Family {
     is_wildcard: |address| socket_address(address).is_ok_and(|own| own.ip().is_unspecified()),
     is_local_by: options::is_local_by,
     take,
+    hearer,
     ioctl: |_, _| None,
 };
 
@@ -81,6 +82,13 @@ fn take(foreign: &Foreign) -> Result<Option<Box<dyn Socket>>, Errno> {
         return Ok(None);
     }
     socket_at(foreign, net::AF_INET, local)
+}
+
+/// Who sends packets with headers of its own (IPPROTO_RAW) hears nothing: what comes of them, it
+/// hears by a raw socket of ICMP, which names no address.
+fn hearer(foreign: &Foreign) -> Option<(u32, u32)> {
+    let sends_alone = (foreign.kind, foreign.protocol) == (net::SOCK_RAW, RAW);
+    sends_alone.then_some((net::SOCK_RAW, ICMP))
 }
 
 /// Makes what takes the place of a socket of Linux's of the family `domain`, which has no address
@@ -112,6 +120,7 @@ fn socket_at(
 const UDP: u32 = 17;
 const TCP: u32 = 6;
 const ICMP: u32 = 1;
+const RAW: u32 = 255;
 
 /// What a program gives as an address.
 fn socket_address(address: &Address) -> Result<SocketAddrV4, Errno> {

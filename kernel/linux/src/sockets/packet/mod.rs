@@ -50,6 +50,7 @@ static FAMILY: Family = Family {
     is_wildcard: |_| false,
     is_local_by: |_, _, _| false,
     take,
+    hearer: |_| None,
     ioctl: requests::asked,
 };
 
