@@ -794,6 +794,30 @@ CASE(other_options_of_udp)
 	echoes(fd, 100);
 }
 
+CASE(nobody_in_particular_is_oneself)
+{
+	int fd = udp(), other = udp(), device = udp(), listener = tcp(), caller = tcp(), port;
+
+	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	port = ntohs(name_of(fd).sin_port);
+	CHECK(bind(other, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(connect(other, ADDRESS("0.0.0.0", port), LENGTH) == 0);
+	CHECK(is_near(peer_of(other)) && peer_of(other).sin_port == htons(port));
+	CHECK(send(other, "hello", 5, 0) == 5 && comes(fd) && recv(fd, got, 100, 0) == 5);
+	CHECK(sendto(fd, "again", 5, 0, ADDRESS("0.0.0.0", port), LENGTH) == 5);
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 5 && memcmp(got, "again", 5) == 0);
+	/* One that is bound to the interface means the address of that. */
+	CHECK(setsockopt(device, SOL_SOCKET, SO_BINDTODEVICE, "near", 5) == 0);
+	CHECK(connect(device, ADDRESS("0.0.0.0", port), LENGTH) == 0);
+	CHECK(is_near(peer_of(device)) && is_near(name_of(device)));
+	CHECK(bind(listener, ADDRESS(NEAR, 0), LENGTH) == 0 && listen(listener, 1) == 0);
+	port = ntohs(name_of(listener).sin_port);
+	CHECK(bind(caller, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(connect(caller, ADDRESS("0.0.0.0", port), LENGTH) == 0);
+	CHECK(is_near(peer_of(caller)) && is_near(name_of(caller)));
+	FAILS(ECONNREFUSED, connect(tcp(), ADDRESS("0.0.0.0", 1), LENGTH));
+}
+
 CASE(a_filter_says_which_datagrams_come)
 {
 	/* Those whose first byte is odd. It begins at the header of UDP. */

@@ -296,6 +296,11 @@ impl Endpoint {
         )
     }
 
+    /// Whom the program means by an address; `own` is what the socket is bound to.
+    pub fn meant(&self, to: Ipv4Addr, own: Ipv4Addr) -> Ipv4Addr {
+        link::meant(to, own, self.options.device())
+    }
+
     /// The interface by which a packet goes from an address to another one: that with the number
     /// `index` if that is not 0.
     pub fn link_to(&self, to: Ipv4Addr, own: Ipv4Addr, index: u32) -> Result<Arc<Link>, Errno> {
@@ -316,14 +321,14 @@ impl Endpoint {
         Ok(link)
     }
 
-    /// The interface by which a packet goes to an address, and the address from which, as control
-    /// messages say; `own` is what the socket is bound to.
+    /// The interface by which a packet goes to an address, the address from which, as control
+    /// messages say, and the one that is meant; `own` is what the socket is bound to.
     pub fn way(
         &self,
         to: Ipv4Addr,
         own: Ipv4Addr,
         control: &SendControl,
-    ) -> Result<(Arc<Link>, Ipv4Addr), Errno> {
+    ) -> Result<(Arc<Link>, Ipv4Addr, Ipv4Addr), Errno> {
         let (index, own) = match control.packet {
             None => (0, own),
             Some((index, source)) => {
@@ -337,12 +342,13 @@ impl Endpoint {
                 (index, source)
             }
         };
+        let to = self.meant(to, own);
         let link = self.link_to(to, own, index)?;
         let source = match own.is_unspecified() || own.is_multicast() {
             true => link.source(to),
             false => own,
         };
-        Ok((link, source))
+        Ok((link, source, to))
     }
 
     /// The header of a packet of that protocol.

@@ -129,6 +129,19 @@ pub fn owner(address: Ipv4Addr) -> Option<Arc<Link>> {
     find(|link| link.is_own(address))
 }
 
+/// Whom a program means by an address: by 0.0.0.0 itself, as under Linux. `own` is the address that
+/// its socket is bound to, and `index` the interface, or 0.
+pub fn meant(to: Ipv4Addr, own: Ipv4Addr, index: u32) -> Ipv4Addr {
+    if !to.is_unspecified() {
+        return to;
+    }
+    if owner(own).is_some() {
+        return own;
+    }
+    let first = by_index(index).and_then(|link| link.own.first().copied());
+    first.map_or(to, |first| first.address)
+}
+
 /// The interface by which packets for an address go. `index`: the only one that may be taken, or 0.
 pub fn route(to: Ipv4Addr, index: u32) -> Option<Arc<Link>> {
     match index {

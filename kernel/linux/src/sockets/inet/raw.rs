@@ -330,8 +330,9 @@ impl Socket for Raw {
             binding.local.set_ip(Ipv4Addr::UNSPECIFIED);
             return Ok(());
         }
-        let to = socket_address(address)?;
+        let mut to = socket_address(address)?;
         let local = *self.0.binding.lock().local.ip();
+        to.set_ip(self.0.end.meant(*to.ip(), local));
         let link = self.0.end.link_to(*to.ip(), local, 0)?;
         self.prepare()?;
         {
@@ -387,16 +388,16 @@ impl Socket for Raw {
         let to = to.map(socket_address).transpose()?.or(remote).ok_or(Errno::EDESTADDRREQ)?;
         self.prepare()?;
         let end = &self.0.end;
-        let (link, source) = end.way(*to.ip(), *local.ip(), control)?;
+        let (link, source, to) = end.way(*to.ip(), *local.ip(), control)?;
         let how = (nonblocking, end.common.stamping_of(control)?);
         end.common.check()?;
         if self.0.makes_header() {
             self.send_packet(&link, source, memory, how)?;
         } else {
-            let header = end.header(&link, self.0.kind.protocol(), (source, *to.ip()), control);
+            let header = end.header(&link, self.0.kind.protocol(), (source, to), control);
             self.send_payload(&link, &header, memory, how)?;
         }
-        if link.is_own(*to.ip()) {
+        if link.is_own(to) {
             link.bring_back();
         }
         Ok(length)

@@ -211,8 +211,9 @@ impl Udp {
         }
         let own = state.binding.local;
         drop(state);
-        let (link, source) = self.end.way(*to.ip(), *own.ip(), control)?;
-        let from = SocketAddrV4::new(source, own.port());
+        let (link, source, meant) = self.end.way(*to.ip(), *own.ip(), control)?;
+        let (from, to) =
+            (SocketAddrV4::new(source, own.port()), SocketAddrV4::new(meant, to.port()));
         let stamping = self.end.common.stamping_of(control)?;
         let header = self.end.header(&link, Protocol::Udp, (source, *to.ip()), control);
         let segment = control.segment.map_or_else(|| self.cork.segment(), u32::from) as usize;
@@ -373,8 +374,10 @@ impl Socket for Udp {
             self.disconnect(&mut state);
             return Ok(());
         }
-        let to = socket_address(address)?;
-        let link = self.end.link_to(*to.ip(), *state.binding.local.ip(), 0)?;
+        let mut to = socket_address(address)?;
+        let own = *state.binding.local.ip();
+        to.set_ip(self.end.meant(*to.ip(), own));
+        let link = self.end.link_to(*to.ip(), own, 0)?;
         if !state.has_port {
             let local = state.binding.local;
             self.take_port(&mut state, local)?;

@@ -112,7 +112,7 @@ impl Tcp {
     }
 
     /// Begins a connection.
-    fn begin(&self, remote: SocketAddrV4) -> Result<Arc<Stream>, Errno> {
+    fn begin(&self, mut remote: SocketAddrV4) -> Result<Arc<Stream>, Errno> {
         let mut role = self.role.lock();
         let bound = match &*role {
             Role::Idle(bound) => *bound,
@@ -122,16 +122,16 @@ impl Tcp {
         if remote.port() == 0 {
             return Err(Errno::ECONNREFUSED);
         }
-        let to = *remote.ip();
-        let link = link::route(to, self.options().device()).ok_or(Errno::ENETUNREACH)?;
+        let own = bound.map_or(Ipv4Addr::UNSPECIFIED, |binding| *binding.local.ip());
+        let device = self.options().device();
+        let to = link::meant(*remote.ip(), own, device);
+        remote.set_ip(to);
+        let link = link::route(to, device).ok_or(Errno::ENETUNREACH)?;
         if !packet::is_unicast(to) || link.is_broadcast(to) {
             return Err(Errno::ENETUNREACH);
         }
         let stream = Stream::new(self.core.clone(), link.clone())?;
-        let own = match bound {
-            Some(binding) if !binding.local.ip().is_unspecified() => *binding.local.ip(),
-            _ => link.source(to),
-        };
+        let own = if own.is_unspecified() { link.source(to) } else { own };
         let port = bound.map_or(0, |binding| binding.local.port());
         let mut binding =
             Binding { remote: Some(remote), ..Binding::new(SocketAddrV4::new(own, port)) };
