@@ -784,6 +784,74 @@ CASE(frames_come_into_a_ring)
 	CHECK(set_ring(near, PACKET_RX_RING, 0) == 0);
 }
 
+CASE(a_ring_may_be_there_before_an_interface_is_named)
+{
+	int near = opened(SOCK_RAW), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct sockaddr_ll to = address(NEAR, PROTOCOL);
+	struct packet_mreq all = { .mr_ifindex = to.sll_ifindex, .mr_type = PACKET_MR_PROMISC };
+	volatile struct tpacket2_hdr *head;
+	char *ring;
+
+	/* As netsniff-ng and trafgen do. */
+	CHECK(set(near, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) == 0);
+	CHECK(set(near, SOL_PACKET, PACKET_VERSION, TPACKET_V2) == 0);
+	CHECK(set_ring(near, PACKET_RX_RING, 1) == 0 && set_ring(near, PACKET_TX_RING, 1) == 0);
+	CHECK(get(near, SOL_PACKET, PACKET_IGNORE_OUTGOING) == 1);
+	ring = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, near, 0);
+	CHECK(ring != MAP_FAILED);
+	put(far, FAR, 1, 60);
+	CHECK(!ready(near, POLLIN, NEVER));
+	FAILS(ENXIO, send(near, NULL, 0, 0));
+	CHECK(bind(near, (struct sockaddr *)&to, sizeof(to)) == 0);
+	put(far, FAR, 2, 60);
+	head = slot(ring, 0);
+	CHECK((ready(near, POLLIN, PATIENCE) & POLLIN) && head->tp_status & TP_STATUS_USER);
+	CHECK(head->tp_len == 74 && ((uint8_t *)head)[80] == 2);
+	head = slot(ring, 2);
+	head->tp_len = make((struct frame *)((char *)head + TPACKET2_HDRLEN -
+					     sizeof(struct sockaddr_ll)),
+			    hardware(FAR), NEAR, PROTOCOL, 3, 60);
+	head->tp_status = TP_STATUS_SEND_REQUEST;
+	CHECK(send(near, NULL, 0, 0) == 74 && gets(far, 3, 60));
+	/* So does a membership. */
+	near = opened(SOCK_RAW);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof(all)) == 0);
+	CHECK(bind(near, (struct sockaddr *)&to, sizeof(to)) == 0);
+	put_to(far, FAR, (const uint8_t *)"\2none", PROTOCOL, 4, 60);
+	CHECK(gets(near, 4, 60));
+}
+
+CASE(a_ring_takes_frames_of_all_interfaces)
+{
+	int every = opened(SOCK_DGRAM), far = bound(FAR, SOCK_RAW, 0);
+	int other = socket(AF_PACKET, SOCK_RAW, htons(PROTOCOL));
+	struct sockaddr_ll to = address(NULL, PROTOCOL), *from;
+	int fds[] = { every, other };
+
+	/* One that is bound to none, and one that was opened so. */
+	for (int i = 0; i < 2; i++) {
+		volatile struct tpacket2_hdr *head;
+		socklen_t length = sizeof(to);
+		char *ring;
+
+		CHECK(set(fds[i], SOL_PACKET, PACKET_VERSION, TPACKET_V2) == 0);
+		CHECK(set_ring(fds[i], PACKET_RX_RING, 1) == 0);
+		ring = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[i], 0);
+		CHECK(ring != MAP_FAILED);
+		if (i == 0)
+			CHECK(bind(fds[i], (struct sockaddr *)&to, sizeof(to)) == 0);
+		CHECK(getsockname(fds[i], (struct sockaddr *)&to, &length) == 0);
+		CHECK(to.sll_ifindex == 0 && to.sll_protocol == htons(PROTOCOL));
+		put(far, FAR, i, 60);
+		CHECK(ready(fds[i], POLLIN, PATIENCE) & POLLIN);
+		head = slot(ring, 0);
+		from = (struct sockaddr_ll *)((char *)head + TPACKET_ALIGN(sizeof(*head)));
+		CHECK(from->sll_ifindex == (int)if_nametoindex(NEAR));
+		CHECK(((uint8_t *)head)[head->tp_net] == i);
+		FAILS(ENXIO, send(fds[i], "", 0, 0));
+	}
+}
+
 CASE(frames_go_from_a_ring)
 {
 	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);

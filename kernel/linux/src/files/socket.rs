@@ -325,6 +325,8 @@ pub struct Foreign<'a> {
     pub protocol: u32,
     /// Of IPv4 and IPv6, the port to which it is bound, or 0.
     pub port: u16,
+    /// It becomes the realm's because of an option, not of an address.
+    pub is_by_option: bool,
 }
 
 /// What kind of a socket descriptor `fd` of Linux's is. Some kinds are not everybody's, so nobody
@@ -342,7 +344,7 @@ impl<'a> Foreign<'a> {
             return Ok(None);
         }
         let scratch = Scratch::open(space, 2 * PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
-        Ok(Some(Self { fd, space, scratch, kind, protocol, port }))
+        Ok(Some(Self { fd, space, scratch, kind, protocol, port, is_by_option: false }))
     }
 
     /// The value of an option.
@@ -421,7 +423,7 @@ fn claim_if(fd: u64, address: &Address, is_meant: impl Fn(&Family) -> bool) -> R
     let number = address.family();
     let family = families().find(|family| Some(family.number) == number);
     match family.filter(|family| is_meant(family)) {
-        Some(family) => take(fd, family),
+        Some(family) => take(fd, family, false),
         None => Ok(false),
     }
 }
@@ -429,19 +431,20 @@ fn claim_if(fd: u64, address: &Address, is_meant: impl Fn(&Family) -> bool) -> R
 /// The same because a program sets an option that names something of the realm.
 pub fn claim_by_option(fd: u64, level: u32, name: u32, value: &[u8]) -> Result<bool, Errno> {
     for family in families().filter(|family| (family.is_local_by)(level, name, value)) {
-        if take(fd, family)? {
+        if take(fd, family, true)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn take(fd: u64, family: &Family) -> Result<bool, Errno> {
+fn take(fd: u64, family: &Family, is_by_option: bool) -> Result<bool, Errno> {
     if fd >= NUMBERS.into() {
         return Ok(false);
     }
     let space = user::space()?;
-    let Some(foreign) = Foreign::find(&space, fd, family.number)? else { return Ok(false) };
+    let Some(mut foreign) = Foreign::find(&space, fd, family.number)? else { return Ok(false) };
+    foreign.is_by_option = is_by_option;
     if !take_it(fd, family, &foreign)? {
         return Ok(false);
     }

@@ -102,21 +102,46 @@ pub trait Interface: Send + Sync {
     fn listeners(&self) -> &Arc<AtomicU32>;
 }
 
-/// A socket listens to an interface as long as this is there.
-pub struct Listening(Arc<AtomicU32>);
+/// A socket listens to an interface, or to all, as long as this is there.
+pub enum Listening {
+    /// To the one whose listeners these are.
+    One(Arc<AtomicU32>),
+    /// To all, also those that come.
+    All,
+}
+
+/// How many listen to all. Changed under [`ALL`].
+static EVERYWHERE: AtomicU32 = AtomicU32::new(0);
 
 impl Listening {
-    /// It listens to that one from now on.
-    pub fn begin(interface: &dyn Interface) -> Self {
+    /// It listens to that one from now on, or to all.
+    pub fn begin(interface: Option<&dyn Interface>) -> Self {
+        let Some(interface) = interface else {
+            let all = ALL.lock();
+            EVERYWHERE.fetch_add(1, Ordering::Relaxed);
+            for interface in all.iter().flatten() {
+                interface.listeners().fetch_add(1, Ordering::Relaxed);
+            }
+            return Self::All;
+        };
         let listeners = interface.listeners().clone();
         listeners.fetch_add(1, Ordering::Relaxed);
-        Self(listeners)
+        Self::One(listeners)
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        match self {
+            Self::One(listeners) => drop(listeners.fetch_sub(1, Ordering::Relaxed)),
+            Self::All => {
+                let all = ALL.lock();
+                EVERYWHERE.fetch_sub(1, Ordering::Relaxed);
+                for interface in all.iter().flatten() {
+                    interface.listeners().fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
     }
 }
 
@@ -294,6 +319,8 @@ pub fn add(interface: &Arc<dyn Interface>) -> bool {
     {
         let mut all = ALL.lock();
         let Some(free) = all.iter_mut().find(|place| place.is_none()) else { return false };
+        let everywhere = EVERYWHERE.load(Ordering::Relaxed);
+        interface.listeners().fetch_add(everywhere, Ordering::Relaxed);
         *free = Some(interface.clone());
     }
     if let Some(taps) = TAPS.get() {

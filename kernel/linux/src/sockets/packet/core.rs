@@ -160,7 +160,7 @@ impl Reporter for Core {
 }
 
 impl Core {
-    /// One that is bound to no interface so far.
+    /// One that hears nothing so far.
     pub fn new(number: u64, common: Common, is_cooked: bool, wants: Wants, kept: Kept) -> Self {
         Self {
             number,
@@ -180,10 +180,10 @@ impl Core {
         }
     }
 
-    /// Whether it is bound to that interface.
+    /// Whether it is bound to that interface, or to all.
     #[inline(always)]
     pub fn is_of(&self, index: u32) -> bool {
-        self.wants.now().interface() == index
+        self.wants.now().is_of(index)
     }
 
     /// A frame is on the wire. Thread context.
@@ -201,7 +201,7 @@ impl Core {
         }
         let index = news.index;
         let wants = self.wants.now();
-        if wants.protocol() == 0 || wants.interface() != index {
+        if wants.protocol() == 0 || !wants.is_of(index) {
             return None;
         }
         let protocol = protocol_of(news.frame);

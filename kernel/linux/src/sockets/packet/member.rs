@@ -42,8 +42,8 @@ pub fn leave(core: &Arc<Core>) {
     drop(left);
 }
 
-/// Calls `act` for each of them that is bound to that interface, with nothing locked. Thread
-/// context.
+/// Calls `act` for each of them that is bound to that interface, or to all, with nothing locked.
+/// Thread context.
 fn each(interface: u32, act: impl Fn(&Core)) {
     let mut from = 0;
     loop {

@@ -30,22 +30,22 @@ use crtos_nic::{
 };
 
 /// Options.
-const ADD_MEMBERSHIP: u32 = 1;
+pub const ADD_MEMBERSHIP: u32 = 1;
 const DROP_MEMBERSHIP: u32 = 2;
 const STATISTICS: u32 = 6;
-const RECEIVE_RING: u32 = 5;
+pub const RECEIVE_RING: u32 = 5;
 const AUXILIARY: u32 = 8;
 const ORIGINAL_DEVICE: u32 = 9;
 const VERSION: u32 = 10;
 /// It is asked with a version.
 pub const HEADER_LENGTH: u32 = 11;
 const RESERVE: u32 = 12;
-const TRANSMIT_RING: u32 = 13;
+pub const TRANSMIT_RING: u32 = 13;
 const LOSS: u32 = 14;
 /// Which stamps the ring tells.
 pub const TIMESTAMP: u32 = 17;
 const BYPASS: u32 = 20;
-const IGNORE_OUTGOING: u32 = 23;
+pub const IGNORE_OUTGOING: u32 = 23;
 /// Bytes of a `struct packet_mreq`.
 const MEMBERSHIP: usize = 16;
 /// Most memberships of a socket.

@@ -22,6 +22,9 @@ use crate::{abi::Errno, memory::timespec::SECOND};
 const REQUEST: usize = 16;
 const REQUEST_THIRD: usize = 28;
 
+/// Where the number of blocks is in both.
+pub const BLOCKS_AT: usize = 4;
+
 /// A ring.
 pub struct Ring {
     geometry: Geometry,
@@ -39,8 +42,12 @@ pub fn request(value: &[u8], version: Version) -> Result<Option<(Request, Extra)
     };
     bytes[..length].copy_from_slice(value.get(..length).ok_or(Errno::EINVAL)?);
     let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
-    let request =
-        Request { block_size: word(0), blocks: word(4), frame_size: word(8), frames: word(12) };
+    let request = Request {
+        block_size: word(0),
+        blocks: word(BLOCKS_AT),
+        frame_size: word(8),
+        frames: word(12),
+    };
     let extra = Extra { timeout: word(16), private: word(20), features: word(24) };
     match request {
         Request { blocks: 0, frames: 0, .. } => Ok(None),

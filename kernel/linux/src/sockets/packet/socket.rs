@@ -117,11 +117,10 @@ struct Way {
 }
 
 impl PacketSocket {
-    /// What takes the place of a socket of Linux's.
-    pub fn of(foreign: &Foreign) -> Result<Self, Errno> {
+    /// What takes the place of a socket of Linux's that is bound to that. It hears nothing so far.
+    pub fn of(foreign: &Foreign, bound: LinkAddress) -> Result<Self, Errno> {
         let common = Common::of(foreign, net::AF_PACKET)?;
         let options = Options::of(foreign)?;
-        let bound = LinkAddress::parse(&foreign.name()?)?;
         let wants = Wants::new(bound.protocol, filter::of(foreign)?);
         common.prepare_reports()?;
         let kept = Kept::new(common.receive_buffer())?;
@@ -130,12 +129,37 @@ impl PacketSocket {
         // Older kernels do not tell it.
         let ring_stamps = foreign.number(SOL_PACKET, options::TIMESTAMP).unwrap_or(0);
         core.ring_stamps.store(ring_stamps, Ordering::Relaxed);
+        let ignores = foreign.number(SOL_PACKET, options::IGNORE_OUTGOING).unwrap_or(0);
+        core.wants.set_ignores_outgoing(ignores != 0);
         Ok(Self {
             options,
             core: Arc::new(core),
             is_member: AtomicBool::new(false),
             binding: Mutex::new(None),
         })
+    }
+
+    /// Hears what is on that interface from now on, or on all of the realm, of that protocol unless
+    /// it is 0. May sleep.
+    pub fn listen_to(&self, found: Option<Arc<dyn Interface>>, protocol: u16) -> Result<(), Errno> {
+        let mut binding = self.binding.lock();
+        if !self.is_member.load(Ordering::Relaxed) {
+            member::join(&self.core)?;
+            self.is_member.store(true, Ordering::Relaxed);
+        }
+        let mut listening = Some(Listening::begin(found.as_deref()));
+        let index = found.as_ref().map_or(0, |interface| interface.index());
+        self.core.wants.bind(index, protocol);
+        // Those who look whether others listen find rather one too many.
+        core::mem::swap(&mut *binding, &mut listening);
+        drop(listening);
+        if let Some(interface) = found {
+            interface.attend();
+            if !interface.is_up() {
+                self.core.common.fail(Errno::ENETDOWN);
+            }
+        }
+        Ok(())
     }
 
     /// Fails with the error that waits to be told, and takes it.
@@ -407,29 +431,11 @@ impl PacketSocket {
 impl Socket for PacketSocket {
     fn bind(&self, address: &Address) -> Result<(), Errno> {
         let address = LinkAddress::parse(address)?;
-        let mut binding = self.binding.lock();
         let found = match address.interface {
-            // Of no interface, and so of none of Linux either.
             0 => None,
             index => Some(interface::by_index(index).ok_or(Errno::ENODEV)?),
         };
-        if found.is_some() && !self.is_member.load(Ordering::Relaxed) {
-            member::join(&self.core)?;
-            self.is_member.store(true, Ordering::Relaxed);
-        }
-        let mut listening = found.as_deref().map(Listening::begin);
-        let index = found.as_ref().map_or(0, |interface| interface.index());
-        self.core.wants.bind(index, address.protocol);
-        // Those who look whether others listen find rather one too many.
-        core::mem::swap(&mut *binding, &mut listening);
-        drop(listening);
-        if let Some(interface) = found {
-            interface.attend();
-            if !interface.is_up() {
-                self.core.common.fail(Errno::ENETDOWN);
-            }
-        }
-        Ok(())
+        self.listen_to(found, address.protocol)
     }
 
     fn connect(&self, _: &Address) -> Result<(), Errno> {
@@ -576,7 +582,7 @@ impl Socket for PacketSocket {
     }
 
     fn interface(&self) -> Option<u32> {
-        Some(self.core.wants.now().interface()).filter(|&index| index != 0)
+        self.core.wants.now().only_interface()
     }
 
     fn ready(&self) -> Events {

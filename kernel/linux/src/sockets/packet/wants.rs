@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_core::sync::SpinLock;
 use crtos_nic::filter::Program;
 
-/// In the word: the number of the interface, 0 for none. Above it the protocol (ETH_P_*), 0 for
-/// none, and flags.
+/// In the word: the number of the interface, 0 for all, all ones for one that is gone. Above it the
+/// protocol (ETH_P_*), 0 for none, and flags.
 const INTERFACE: u64 = u32::MAX as u64;
 const PROTOCOL_SHIFT: u32 = 32;
 const PROTOCOL: u64 = (u16::MAX as u64) << PROTOCOL_SHIFT;
@@ -30,9 +30,20 @@ pub struct Wants {
 pub struct Choice(u64);
 
 impl Choice {
-    /// The number of the interface; 0 for none.
+    /// The number of the interface, as Linux tells it: 0 for all, -1 for one that is gone.
     pub fn interface(self) -> u32 {
         (self.0 & INTERFACE) as u32
+    }
+
+    /// Whether an interface is the one that is meant, or one of all.
+    #[inline(always)]
+    pub fn is_of(self, interface: u32) -> bool {
+        self.interface() == interface || self.interface() == 0
+    }
+
+    /// The number of the one interface that is meant, if that is so.
+    pub fn only_interface(self) -> Option<u32> {
+        Some(self.interface()).filter(|&index| index != 0 && u64::from(index) != INTERFACE)
     }
 
     /// The protocol; 0 for none.
@@ -52,7 +63,7 @@ impl Choice {
 }
 
 impl Wants {
-    /// Those of that protocol, of no interface so far.
+    /// Those of that protocol, of all interfaces.
     pub fn new(protocol: u16, filter: Option<Arc<Program>>) -> Self {
         let wants = Self { word: AtomicU64::new(0), filter: SpinLock::new(None) };
         wants.bind(0, protocol);
@@ -71,16 +82,17 @@ impl Wants {
         self.filter.lock().clone()
     }
 
-    /// Those of that interface from now on, and of that protocol unless it is 0.
+    /// Those of that interface from now on, or of all if it is 0, and of that protocol unless it is
+    /// 0.
     pub fn bind(&self, interface: u32, protocol: u16) {
         let protocol = u64::from(protocol) << PROTOCOL_SHIFT;
         let bits = if protocol == 0 { INTERFACE } else { INTERFACE | PROTOCOL };
         self.change(bits, u64::from(interface) | protocol);
     }
 
-    /// Of no interface, if it is that one; says whether it was.
+    /// Of none any more, if it is that one; says whether it was.
     pub fn part(&self, interface: u32) -> bool {
-        let next = |word| (Choice(word).interface() == interface).then_some(word & !INTERFACE);
+        let next = |word| (Choice(word).interface() == interface).then_some(word | INTERFACE);
         self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
 
