@@ -6,7 +6,7 @@ use linux_raw_sys::general as linux;
 use crate::{output::Column, termios::Termios};
 
 /// Bytes that wait at most; further ones are lost.
-const SIZE: usize = 256;
+pub const SIZE: usize = 256;
 /// What takes a character from the screen.
 const ERASE: &[u8] = b"\x08 \x08";
 
@@ -47,20 +47,39 @@ impl Echo {
     /// Echoes a byte as it is, but for what OPOST changes.
     pub fn raw(&mut self, termios: &Termios, column: &mut Column, byte: u8) {
         for &byte in column.post(termios, byte).bytes() {
-            if self.count < SIZE {
-                self.ring[(self.first + self.count) % SIZE] = byte;
-                self.count += 1;
-            }
+            self.push(byte);
+        }
+    }
+
+    /// Adds a byte to what waits.
+    fn push(&mut self, byte: u8) {
+        if self.count < SIZE {
+            self.ring[(self.first + self.count) % SIZE] = byte;
+            self.count += 1;
         }
     }
 
     /// Echoes a character: with ECHOCTL, one that does not print as `^X`.
     pub fn character(&mut self, termios: &Termios, column: &mut Column, byte: u8) {
         if termios.has_local(linux::ECHOCTL) && byte.is_ascii_control() && byte != b'\t' {
-            self.raw(termios, column, b'^');
-            self.raw(termios, column, byte ^ 0o100);
+            // Both as they are, whatever OPOST says, as under Linux.
+            self.push(b'^');
+            self.push(byte ^ 0o100);
+            column.next = column.next.wrapping_add(2);
+        } else if byte == 0xff {
+            self.push(byte);
+            column.next = column.next.wrapping_add(1);
         } else {
             self.raw(termios, column, byte);
+        }
+    }
+
+    /// Goes back over a tab that took so many columns. Those show nothing, so nothing is written
+    /// over them.
+    pub fn back(&mut self, column: &mut Column, columns: u32) {
+        for _ in 0..columns {
+            self.push(8);
+            column.back();
         }
     }
 
@@ -71,7 +90,7 @@ impl Echo {
 
     /// Takes the last `columns` from the screen.
     pub fn kill(&mut self, column: &mut Column, columns: u32) {
-        column.0 = column.0.saturating_sub(columns);
+        column.next = column.next.saturating_sub(columns);
         match &mut self.killed {
             _ if columns == 0 => {}
             Some(killed) => killed.columns += columns,
@@ -115,12 +134,12 @@ mod tests {
         for byte in *b"a\x01" {
             echo.character(&termios, &mut column, byte);
         }
-        assert_eq!(column, Column(3));
+        assert_eq!(column.next, 3);
         echo.kill(&mut column, 3);
         echo.raw(&termios, &mut column, b'b');
         let sent: Vec<u8> = std::iter::from_fn(|| echo.pop()).collect();
         assert_eq!(sent, b"a^A\x08 \x08\x08 \x08\x08 \x08b");
-        assert!(echo.is_empty() && column == Column(1));
+        assert!(echo.is_empty() && column.next == 1);
     }
 
     #[test]

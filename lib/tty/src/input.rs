@@ -8,21 +8,21 @@ use linux_raw_sys::general as linux;
 
 use crate::{
     echo::Echo,
-    output::{Column, is_continuation},
+    output::{Column, is_continuation, to_lower},
     termios::Termios,
 };
 
 /// Bytes that are kept at most.
 pub const SIZE: u32 = 4096;
-/// Characters that one VWERASE takes at most.
-const WORD: usize = 64;
+/// Characters that one VWERASE takes at most, and of how many VKILL shows that they go.
+const MOST_ERASED: usize = 64;
 
 /// In an entry beside its byte: a line ends with it.
 const LAST: u16 = 1 << 8;
 /// There as well: the end itself is not read (VEOF).
 const UNREAD: u16 = 1 << 9;
-/// There as well: how many columns its echo took begins at this bit.
-const COLUMNS_SHIFT: u32 = 10;
+/// There as well, from this bit on: where on the screen it is, as [`Place`] has that.
+const PLACE_SHIFT: u32 = 10;
 
 bitflags! {
     /// What a received byte asks for beside being kept.
@@ -49,6 +49,53 @@ pub enum Fault {
     Break,
 }
 
+/// Where on the screen a character of the line is: so many columns behind the last tab, modulo 8,
+/// or behind the beginning of the line.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Place {
+    columns: u8,
+    is_behind_tab: bool,
+}
+
+impl Place {
+    const TAB: u8 = 8;
+
+    fn of_entry(entry: u16) -> Self {
+        let bits = (entry >> PLACE_SHIFT) as u8;
+        Self { columns: bits % Self::TAB, is_behind_tab: bits & Self::TAB != 0 }
+    }
+
+    fn entry(self) -> u16 {
+        let tab = if self.is_behind_tab { Self::TAB } else { 0 };
+        u16::from(self.columns | tab) << PLACE_SHIFT
+    }
+
+    /// Returns how many columns a character takes that is there.
+    fn width(self, termios: &Termios, column: &Column, byte: u8) -> u32 {
+        let shows = termios.has_local(linux::ECHOCTL);
+        match byte {
+            b'\t' => {
+                let line = if self.is_behind_tab { 0 } else { column.line };
+                let tab = u32::from(Self::TAB);
+                tab - line.wrapping_add(self.columns.into()) % tab
+            }
+            byte if byte.is_ascii_control() => 2 * u32::from(shows),
+            byte => (!is_continuation(termios, byte)).into(),
+        }
+    }
+
+    /// Returns where the next character is.
+    fn behind(self, termios: &Termios, column: &Column, byte: u8) -> Self {
+        match byte {
+            b'\t' => Self { columns: 0, is_behind_tab: true },
+            byte => {
+                let width = self.width(termios, column, byte) as u8;
+                Self { columns: (self.columns + width) % Self::TAB, ..self }
+            }
+        }
+    }
+}
+
 /// Received bytes. Positions count all bytes ever, modulo 2^32.
 pub struct Input {
     ring: Box<[u16]>,
@@ -64,6 +111,8 @@ pub struct Input {
     unread: u32,
     /// Columns that the echo of the line takes.
     columns: u32,
+    /// Where its next character goes.
+    place: Place,
     /// The next character is what it is (VLNEXT).
     is_literal: bool,
     /// Characters are being erased with ECHOPRT.
@@ -80,10 +129,19 @@ impl Default for Input {
             marks_from: 0,
             unread: 0,
             columns: 0,
+            place: Place::default(),
             is_literal: false,
             is_erasing: false,
         }
     }
+}
+
+/// What is erased at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Erased {
+    Character,
+    Word,
+    Line,
 }
 
 /// What a read has taken.
@@ -164,7 +222,7 @@ impl Input {
     /// Forgets all that was received.
     pub fn clear(&mut self) {
         (self.tail, self.line, self.marks_from) = (self.head, self.head, self.head);
-        (self.unread, self.columns) = (0, 0);
+        (self.unread, self.columns, self.place) = (0, 0, Place::default());
         (self.is_literal, self.is_erasing) = (false, false);
     }
 
@@ -175,11 +233,15 @@ impl Input {
             return;
         }
         self.marks_from = self.head;
-        (self.line, self.unread, self.columns) = (self.tail, 0, 0);
+        (self.line, self.unread) = (self.tail, 0);
+        (self.columns, self.place) = (0, Place::default());
         (self.is_literal, self.is_erasing) = (false, false);
         if is_canonical(after) && self.head != self.tail {
             let last = self.head.wrapping_sub(1);
-            *self.entry(last) = *self.entry(last) & !UNREAD | LAST;
+            let byte = *self.entry(last) & 0xff;
+            // As under Linux, a zero that ends a line is not read.
+            self.unread = (byte == 0).into();
+            *self.entry(last) = byte | LAST | if byte == 0 { UNREAD } else { 0 };
             (self.marks_from, self.line) = (last, self.head);
         }
     }
@@ -231,10 +293,26 @@ impl Input {
         position.wrapping_sub(self.marks_from) as i32 >= 0
     }
 
-    /// Keeps a byte. Without room it is lost; a line that is being edited leaves room for its end.
-    fn put(&mut self, entry: u16) -> Effect {
-        let room = if entry & LAST == 0 { SIZE - 1 } else { SIZE };
-        if self.kept() >= room {
+    /// Has room for the next byte: the last character of a line that takes all room goes, as under
+    /// Linux, since nobody can make room otherwise. There is no bell for that (IMAXBEL) there.
+    fn make_room(&mut self, termios: &Termios) -> Effect {
+        if self.kept() < SIZE || !self.is_one_line(termios) {
+            return Effect::empty();
+        }
+        self.head = self.head.wrapping_sub(1);
+        let head = self.head;
+        self.place = Place::of_entry(*self.entry(head));
+        Effect::LOST
+    }
+
+    /// Returns how many bytes there may be with one that ends no line.
+    fn most(&self, termios: &Termios) -> u32 {
+        if self.is_one_line(termios) { SIZE } else { SIZE - 1 }
+    }
+
+    /// Keeps a byte if there are fewer than `most`; otherwise it is lost.
+    fn put(&mut self, entry: u16, most: u32) -> Effect {
+        if self.kept() >= most {
             return Effect::LOST;
         }
         let head = self.head;
@@ -244,35 +322,39 @@ impl Input {
     }
 
     /// Keeps several, or none: who reads does not find a part of a mark.
-    fn put_all(&mut self, entries: &[u16]) -> Effect {
-        if self.kept() as usize + entries.len() > SIZE as usize - 1 {
+    fn put_all(&mut self, entries: &[u16], most: u32) -> Effect {
+        if self.kept() + entries.len() as u32 > most {
             return Effect::LOST;
         }
-        entries.iter().fold(Effect::empty(), |effect, &entry| effect | self.put(entry))
+        entries.iter().fold(Effect::empty(), |effect, &entry| effect | self.put(entry, most))
     }
 
     /// Ends the line.
     fn end_line(&mut self, entry: u16) -> Effect {
-        let effect = self.put(entry | LAST);
+        let effect = self.put(entry | LAST, SIZE);
         if effect.is_empty() {
             self.line = self.head;
             self.unread += u32::from(entry & UNREAD != 0);
-            self.columns = 0;
+            (self.columns, self.place) = (0, Place::default());
         }
         effect
     }
 
     /// Receives something that was wrong on the line, and that the settings do not ignore.
     pub fn receive_fault(&mut self, termios: &Termios, byte: u8, fault: Fault) -> Effect {
+        self.keep_fault(termios, byte, fault) | self.make_room(termios)
+    }
+
+    fn keep_fault(&mut self, termios: &Termios, byte: u8, fault: Fault) -> Effect {
         match fault {
             Fault::Break if termios.has_input(linux::IGNBRK) => Effect::empty(),
             Fault::Break if termios.has_input(linux::BRKINT) => Effect::SIGNAL,
             Fault::Parity if termios.has_input(linux::IGNPAR) => Effect::empty(),
             _ if termios.has_input(linux::PARMRK) => {
                 let byte = if fault == Fault::Break { 0 } else { byte };
-                self.put_all(&[0xff, 0, byte.into()])
+                self.put_all(&[0xff, 0, byte.into()], self.most(termios))
             }
-            _ => self.put(0),
+            _ => self.put(0, self.most(termios)),
         }
     }
 
@@ -288,9 +370,9 @@ impl Input {
     ) -> Effect {
         if is_raw(termios) {
             self.is_literal = false;
-            return self.put(byte.into());
+            return self.put(byte.into(), SIZE - 1);
         }
-        self.interpret(termios, byte, is_stopped, echo, column)
+        self.interpret(termios, byte, is_stopped, echo, column) | self.make_room(termios)
     }
 
     /// Receives a byte, by all that the settings can ask for.
@@ -308,10 +390,10 @@ impl Input {
             byte &= 0x7f;
         }
         if termios.has_input(linux::IUCLC) && termios.has_local(linux::IEXTEN) {
-            byte = byte.to_ascii_lowercase();
+            byte = to_lower(byte);
         }
         if core::mem::take(&mut self.is_literal) {
-            return self.keep(termios, byte, echo, column);
+            return self.keep(termios, byte, false, echo, column);
         }
         if termios.has_input(linux::IXON) {
             if termios.is(linux::VSTART, byte) {
@@ -337,6 +419,7 @@ impl Input {
         let goes_on =
             is_stopped && termios.has_input(linux::IXON) && termios.has_input(linux::IXANY);
         let started = if goes_on { Effect::START } else { Effect::empty() };
+        let is_return = byte == b'\r';
         match byte {
             b'\r' if termios.has_input(linux::IGNCR) => return started,
             b'\r' if termios.has_input(linux::ICRNL) => byte = b'\n',
@@ -345,7 +428,7 @@ impl Input {
         }
         let kept = match is_canonical(termios) {
             true => self.edit(termios, byte, echo, column),
-            false => self.keep(termios, byte, echo, column),
+            false => self.keep(termios, byte, is_return, echo, column),
         };
         started | kept
     }
@@ -361,7 +444,7 @@ impl Input {
         let extended = termios.has_local(linux::IEXTEN);
         let echoes = termios.has_local(linux::ECHO);
         if termios.is(linux::VERASE, byte) {
-            self.erase(termios, 1, |_| true, echo, column);
+            self.erase(termios, Erased::Character, |_| true, echo, column);
         } else if termios.is(linux::VKILL, byte) {
             self.kill(termios, byte, echo, column);
         } else if extended && termios.is(linux::VWERASE, byte) {
@@ -373,7 +456,7 @@ impl Input {
                 seen |= is_word;
                 goes
             };
-            self.erase(termios, WORD, goes, echo, column);
+            self.erase(termios, Erased::Word, goes, echo, column);
         } else if extended && termios.is(linux::VLNEXT, byte) {
             self.is_literal = true;
             if echoes {
@@ -383,6 +466,8 @@ impl Input {
                     echo.raw(termios, column, 8);
                 }
             }
+        } else if echoes && extended && termios.is(linux::VREPRINT, byte) {
+            self.reprint(termios, byte, echo, column);
         } else if byte == b'\n' {
             if termios.has_local(linux::ECHO | linux::ECHONL) {
                 echo.raw(termios, column, b'\n');
@@ -392,126 +477,134 @@ impl Input {
             return self.end_line(UNREAD);
         } else if termios.is(linux::VEOL, byte) || extended && termios.is(linux::VEOL2, byte) {
             if echoes {
+                self.begin_line(column);
                 echo.character(termios, column, byte);
             }
             return self.end_line(byte.into());
         } else {
-            return self.keep(termios, byte, echo, column);
+            return self.keep(termios, byte, false, echo, column);
         }
         Effect::empty()
     }
 
-    /// Keeps a character and echoes it.
+    /// Keeps a character and echoes it. `is_return`: it came as a return.
     fn keep(
         &mut self,
         termios: &Termios,
         byte: u8,
+        is_return: bool,
         echo: &mut Echo,
         column: &mut Column,
     ) -> Effect {
         let is_line = is_canonical(termios);
-        if is_line && self.kept() >= SIZE - 1 {
-            if termios.has_input(linux::IMAXBEL) {
-                echo.raw(termios, column, 7);
-            }
+        if self.kept() >= SIZE - 1 && !self.is_one_line(termios) {
+            // It is not echoed.
             return Effect::LOST;
         }
-        let before = column.0;
         if termios.has_local(linux::ECHO) {
             self.finish_erasing(termios, echo, column);
             match byte {
-                b'\n' => echo.raw(termios, column, byte),
-                byte => echo.character(termios, column, byte),
+                b'\n' if is_return => echo.raw(termios, column, byte),
+                byte => {
+                    self.begin_line(column);
+                    echo.character(termios, column, byte);
+                }
             }
-        }
-        let columns = column.0.saturating_sub(before).min(8);
-        if is_line {
-            self.columns += columns;
         }
         let doubled = byte == 0xff && termios.has_input(linux::PARMRK);
-        let entry = u16::from(byte) | (columns as u16) << COLUMNS_SHIFT;
-        if doubled { self.put_all(&[0xff, entry]) } else { self.put(entry) }
-    }
-
-    /// Returns the first byte of the last character of the line, which is not empty.
-    fn last_character(&mut self, termios: &Termios) -> u8 {
-        /// Bytes of a character behind its first one, at most.
-        const FURTHER: u32 = 3;
-        let last = self.head.wrapping_sub(1);
-        let further = last.wrapping_sub(self.line).min(FURTHER);
-        let behind = (0..=further).find(|back| {
-            let byte = *self.entry(last.wrapping_sub(*back)) as u8;
-            !is_continuation(termios, byte)
-        });
-        *self.entry(last.wrapping_sub(behind.unwrap_or(0))) as u8
-    }
-
-    /// Takes the last character of the line away, with all its bytes.
-    fn pop(&mut self, termios: &Termios) -> u16 {
-        loop {
-            self.head = self.head.wrapping_sub(1);
-            let head = self.head;
-            let entry = *self.entry(head);
-            self.columns = self.columns.saturating_sub((entry >> COLUMNS_SHIFT).into());
-            if head == self.line || !is_continuation(termios, entry as u8) {
-                return entry;
+        let mut entries = [0; 2];
+        let entries = &mut entries[..1 + usize::from(doubled)];
+        for entry in &mut *entries {
+            *entry = u16::from(byte) | self.place.entry();
+            if is_line {
+                self.columns += self.place.width(termios, column, byte);
+                self.place = self.place.behind(termios, column, byte);
             }
         }
+        self.put_all(entries, self.most(termios))
+    }
+
+    /// If this is the first character of a line, its echo begins here.
+    fn begin_line(&self, column: &mut Column) {
+        if self.head == self.line {
+            column.line = column.next;
+        }
+    }
+
+    /// Returns where the last character of the line begins; `None` if there is none, but bytes that
+    /// continue one.
+    fn last_character(&mut self, termios: &Termios) -> Option<u32> {
+        let mut at = self.head;
+        while at != self.line {
+            at = at.wrapping_sub(1);
+            let byte = *self.entry(at) as u8;
+            if !is_continuation(termios, byte) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Takes characters from the end of the line for as long as `goes`, but `most` at most.
     fn erase(
         &mut self,
         termios: &Termios,
-        most: usize,
+        what: Erased,
         mut goes: impl FnMut(u8) -> bool,
         echo: &mut Echo,
         column: &mut Column,
     ) {
+        if self.head == self.line {
+            return;
+        }
+        let most = if what == Erased::Character { 1 } else { MOST_ERASED };
         for _ in 0..most {
-            if self.head == self.line {
+            let Some(at) = self.last_character(termios) else { break };
+            let entry = *self.entry(at);
+            if !goes(entry as u8) {
                 break;
             }
-            if !goes(self.last_character(termios)) {
-                break;
-            }
-            let entry = self.pop(termios);
+            self.place = Place::of_entry(entry);
+            let width = self.place.width(termios, column, entry as u8);
+            self.columns = self.columns.saturating_sub(width);
             if termios.has_local(linux::ECHO) {
-                self.echo_erase(termios, entry, most > 1, echo, column);
+                self.echo_erase(termios, at, what, echo, column);
             }
+            self.head = at;
         }
         if self.head == self.line && termios.has_local(linux::ECHO) {
             self.finish_erasing(termios, echo, column);
         }
     }
 
+    /// Shows that the character at `at`, the last one, goes.
     fn echo_erase(
         &mut self,
         termios: &Termios,
-        entry: u16,
-        is_word: bool,
+        at: u32,
+        what: Erased,
         echo: &mut Echo,
         column: &mut Column,
     ) {
-        let byte = entry as u8;
+        let byte = *self.entry(at) as u8;
         if termios.has_local(linux::ECHOPRT) {
             if !core::mem::replace(&mut self.is_erasing, true) {
                 echo.raw(termios, column, b'\\');
             }
             echo.character(termios, column, byte);
-        } else if !is_word && !termios.has_local(linux::ECHOE) {
+            for further in 1..self.head.wrapping_sub(at) {
+                let byte = *self.entry(at.wrapping_add(further)) as u8;
+                echo.raw(termios, column, byte);
+                column.back();
+            }
+        } else if what == Erased::Character && !termios.has_local(linux::ECHOE) {
             let erase = termios.character(linux::VERASE).unwrap_or(0);
             echo.character(termios, column, erase);
-        } else if byte == b'\t' {
-            for _ in 0..entry >> COLUMNS_SHIFT {
-                echo.raw(termios, column, 8);
-            }
         } else {
-            let is_control = byte.is_ascii_control();
-            let shows = termios.has_local(linux::ECHOCTL);
-            let columns = u32::from(is_control && shows) + u32::from(!is_control || shows);
-            for _ in 0..columns {
-                echo.erase(termios, column);
+            let columns = self.place.width(termios, column, byte);
+            match byte {
+                b'\t' => echo.back(column, columns),
+                _ => (0..columns).for_each(|_| echo.erase(termios, column)),
             }
         }
     }
@@ -521,20 +614,40 @@ impl Input {
         if self.head == self.line {
             return;
         }
-        let columns = core::mem::take(&mut self.columns);
-        self.head = self.line;
-        if !termios.has_local(linux::ECHO) {
-            return;
+        let echoes = termios.has_local(linux::ECHO);
+        let erases = termios.local & ERASES == ERASES;
+        if echoes && erases {
+            self.erase(termios, Erased::Line, |_| true, echo, column);
+            match self.last_character(termios) {
+                // Of what is left of a long line, its columns.
+                Some(_) => echo.kill(column, self.columns),
+                // As under Linux, what continues no character stays.
+                None => return,
+            }
         }
-        if termios.local & ERASES == ERASES {
-            echo.kill(column, columns);
-            self.finish_erasing(termios, echo, column);
+        self.head = self.line;
+        (self.columns, self.place) = (0, Place::default());
+        if !echoes {
             return;
         }
         self.finish_erasing(termios, echo, column);
+        if !erases {
+            echo.character(termios, column, byte);
+            if termios.has_local(linux::ECHOK) {
+                echo.raw(termios, column, b'\n');
+            }
+        }
+    }
+
+    /// Shows the line anew (VREPRINT), as much of it as there is room for.
+    fn reprint(&mut self, termios: &Termios, byte: u8, echo: &mut Echo, column: &mut Column) {
+        self.finish_erasing(termios, echo, column);
         echo.character(termios, column, byte);
-        if termios.has_local(linux::ECHOK) {
-            echo.raw(termios, column, b'\n');
+        echo.raw(termios, column, b'\n');
+        let length = self.head.wrapping_sub(self.line).min(crate::echo::SIZE as u32);
+        for at in 0..length {
+            let byte = *self.entry(self.line.wrapping_add(at)) as u8;
+            echo.character(termios, column, byte);
         }
     }
 

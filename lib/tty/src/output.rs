@@ -34,9 +34,14 @@ impl Posted {
     }
 }
 
-/// Where the terminal's next character goes, by columns from 0.
+/// Where characters go on the terminal, by columns from 0.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Column(pub u32);
+pub struct Column {
+    /// Where the next one goes.
+    pub next: u32,
+    /// Where the echo of the line that is received begins.
+    pub line: u32,
+}
 
 impl Column {
     /// Returns what becomes of `byte`, and moves the column.
@@ -47,43 +52,69 @@ impl Column {
         match byte {
             b'\n' => {
                 if termios.has_output(linux::ONLRET | linux::ONLCR) {
-                    self.0 = 0;
+                    self.next = 0;
                 }
+                self.line = self.next;
                 let with_return = termios.has_output(linux::ONLCR);
                 Posted::of(if with_return { b"\r\n" } else { b"\n" })
             }
-            b'\r' if termios.has_output(linux::ONOCR) && self.0 == 0 => Posted::default(),
+            b'\r' if termios.has_output(linux::ONOCR) && self.next == 0 => Posted::default(),
             b'\r' if termios.has_output(linux::OCRNL) => {
                 if termios.has_output(linux::ONLRET) {
-                    self.0 = 0;
+                    *self = Self::default();
                 }
                 Posted::of(b"\n")
             }
             b'\r' => {
-                self.0 = 0;
+                *self = Self::default();
                 Posted::of(b"\r")
             }
             b'\t' => {
-                let spaces = TAB - self.0 % TAB;
-                self.0 = self.0.wrapping_add(spaces);
+                let spaces = TAB - self.next % TAB;
+                self.next = self.next.wrapping_add(spaces);
                 match termios.output & linux::TABDLY == linux::TAB3 {
                     true => Posted::of(&[b' '; TAB as usize][..spaces as usize]),
                     false => Posted::of(b"\t"),
                 }
             }
             8 => {
-                self.0 = self.0.saturating_sub(1);
+                self.back();
                 Posted::of(&[byte])
             }
             byte if byte.is_ascii_control() => Posted::of(&[byte]),
             byte => {
                 if !is_continuation(termios, byte) {
-                    self.0 = self.0.wrapping_add(1);
+                    self.next = self.next.wrapping_add(1);
                 }
                 let upper = termios.has_output(linux::OLCUC);
-                Posted::of(&[if upper { byte.to_ascii_uppercase() } else { byte }])
+                Posted::of(&[if upper { to_upper(byte) } else { byte }])
             }
         }
+    }
+
+    /// Moves one back.
+    pub fn back(&mut self) {
+        self.next = self.next.saturating_sub(1);
+    }
+}
+
+/// How far small letters of ASCII and of Latin-1 are behind their capital ones.
+const SMALL: u8 = b'a' - b'A';
+
+/// Returns the capital letter, of Latin-1 as under Linux, where sharp s and y with diaeresis have
+/// one as well.
+pub fn to_upper(byte: u8) -> u8 {
+    match byte {
+        b'a'..=b'z' | 0xdf..=0xf6 | 0xf8.. => byte - SMALL,
+        _ => byte,
+    }
+}
+
+/// Returns the small letter, of Latin-1 as under Linux.
+pub fn to_lower(byte: u8) -> u8 {
+    match byte {
+        b'A'..=b'Z' | 0xc0..=0xd6 | 0xd8..=0xde => byte + SMALL,
+        _ => byte,
     }
 }
 
