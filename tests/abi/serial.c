@@ -122,10 +122,11 @@ static void await_bytes(int fd, int wanted)
 {
 	int there = 0;
 
-	for (int i = 0; i < PATIENCE && there < wanted; i++) {
+	for (int i = 0; i < PATIENCE; i++) {
 		CHECK(ioctl(fd, FIONREAD, &there) == 0);
-		if (there < wanted)
-			pause_for(1);
+		if (there == wanted)
+			break;
+		pause_for(1);
 	}
 	CHECK(there == wanted);
 }
@@ -165,6 +166,8 @@ CASE(what_it_does_not_offer_fails)
 	FAILS(ENODEV, (long)mmap(NULL, 4096, PROT_READ, MAP_SHARED, line, 0));
 	FAILS(ENOTTY, ioctl(line, 0x1234, &number));
 	FAILS(ENOTTY, ioctl(line, TIOCGPGRP, &number));
+	CHECK(ioctl(line, TIOCGDEV, &number) == 0 && number == 0x441);
+	FAILS(EINVAL, ioctl(line, TIOCSETD, &number));
 	FAILS(EINVAL, ioctl(line, TCFLSH, 3));
 	FAILS(EINVAL, ioctl(line, TCXONC, 4));
 	FAILS(EFAULT, ioctl(line, TIOCMGET, NULL));
@@ -430,6 +433,75 @@ CASE(a_read_waits_for_the_least_that_it_wants)
 		_exit(0);
 	}
 	CHECK(read(line, text, 10) == 4 && !memcmp(text, "abcd", 4) && exits_with(child, 0));
+}
+
+CASE(a_read_gets_what_it_waits_for_whoever_else_reads)
+{
+	pid_t children[2];
+	int own = open(LINE, O_RDWR | O_NOCTTY | O_NONBLOCK);
+	char none;
+
+	set_patience(4, 0);
+	for (int i = 0; i < 2; i++) {
+		children[i] = fork();
+		if (children[i] == 0) {
+			char text[4];
+
+			alarm(20);
+			_exit(read(line, text, 4) == 4 && text[3] - text[0] == 3 ? 0 : 1);
+		}
+		pause_for(50);
+	}
+	/* One reads at a time, so the other one must not wait for that one either. */
+	send_text(other, "ab");
+	await_bytes(line, 0);
+	FAILS(EAGAIN, read(own, &none, 1));
+	for (const char *byte = "cdefgh"; *byte; byte++) {
+		CHECK(write(other, byte, 1) == 1);
+		pause_for(5);
+	}
+	CHECK(exits_with(children[0], 0) && exits_with(children[1], 0));
+}
+
+CASE(what_one_write_writes_is_in_one_piece)
+{
+	static char got[8000];
+	pid_t children[2];
+
+	for (int i = 0; i < 2; i++) {
+		children[i] = fork();
+		if (children[i] == 0) {
+			char text[4000];
+
+			memset(text, 'a' + i, sizeof(text));
+			_exit(write(line, text, sizeof(text)) == sizeof(text) ? 0 : 1);
+		}
+	}
+	for (size_t done = 0; done < sizeof(got);) {
+		ssize_t count;
+
+		CHECK(ready(other, POLLIN, PATIENCE));
+		count = read(other, got + done, sizeof(got) - done);
+		CHECK(count > 0);
+		done += count;
+	}
+	for (size_t i = 1; i < 4000; i++)
+		CHECK(got[i] == got[0] && got[4000 + i] == got[4000]);
+	CHECK(got[0] != got[4000] && exits_with(children[0], 0) && exits_with(children[1], 0));
+}
+
+CASE(a_break_comes_behind_what_was_written)
+{
+	pid_t child;
+
+	CHECK(ioctl(line, TCXONC, TCOOFF) == 0 && write(line, "first", 5) == 5);
+	child = fork();
+	if (child == 0)
+		_exit(ioctl(line, TIOCSBRK) == 0 && ioctl(line, TIOCCBRK) == 0 ? 0 : 1);
+	pause_for(100);
+	CHECK(waitpid(child, NULL, WNOHANG) == 0);
+	CHECK(ioctl(line, TCXONC, TCOON) == 0 && exits_with(child, 0));
+	expect(other, "first");
 }
 
 CASE(a_pause_between_bytes_ends_a_read)

@@ -20,14 +20,14 @@ use crtos_tty::{
 };
 
 use super::{
-    Ports,
+    FIRST_NUMBER, Ports,
     line::{Line, Opening},
     transfer,
 };
 use crate::{
     abi::{Errno, SysResult},
     memory::user,
-    signal,
+    remote, signal,
 };
 
 /// How long TCSBRK sends a break, and TCSBRKP if it is told 0.
@@ -73,7 +73,10 @@ pub(super) fn ioctl(opening: &Opening, request: u32, argument: u64) -> SysResult
                 tenths => Nanos(u64::from(tenths) * Nanos::from_millis(100).0),
             },
         )?,
-        ioctl::TIOCSBRK => line.change(|port| port.set_break(true)),
+        ioctl::TIOCSBRK => {
+            drain(opening)?;
+            line.change(|port| port.set_break(true));
+        }
         ioctl::TIOCCBRK => line.change(|port| port.set_break(false)),
         ioctl::TCXONC => {
             let flow = match argument as u32 {
@@ -144,9 +147,19 @@ pub(super) fn ioctl(opening: &Opening, request: u32, argument: u64) -> SysResult
             line.kept.lock().size = size;
         }
         ioctl::TIOCGETD => user::write_u32(at, N_TTY)?,
-        ioctl::TIOCSETD if user::read_u32(at)? == N_TTY => {}
-        ioctl::TIOCSETD => return Err(Errno::EINVAL),
+        ioctl::TIOCSETD => {
+            drain(opening)?;
+            if user::read_u32(at)? != N_TTY {
+                return Err(Errno::EINVAL);
+            }
+        }
+        ioctl::TIOCGDEV => user::write_u32(at, FIRST_NUMBER as u32 + line.facts.index as u32)?,
         ioctl::TIOCSTI | ioctl::TIOCSCTTY => return Err(Errno::EPERM),
+        // What Linux's console says goes elsewhere already.
+        ioctl::TIOCCONS if remote::is_capable(linux::CAP_SYS_ADMIN)? => {
+            return Err(Errno::EBUSY);
+        }
+        ioctl::TIOCCONS => return Err(Errno::EPERM),
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)
@@ -209,10 +222,13 @@ fn wanted_old(line: &Line, at: UserAddr) -> Result<Termios, Errno> {
 
 /// Changes the settings.
 fn set(opening: &Opening, wanted: &Termios, when: When) -> Result<(), Errno> {
-    if when != When::Now {
+    let line = &*opening.line;
+    // As under Linux, nothing is written while this waits, by the old settings or the new ones.
+    let turn = if when == When::Now { None } else { Some(line.writing.take(false)?) };
+    if turn.is_some() {
         transfer::drain(opening, None).map_err(|_| Errno::RESTART)?;
     }
-    opening.line.change(|port| {
+    line.change(|port| {
         if when == When::SentAndFlushed {
             port.flush(true, false);
         }
@@ -230,6 +246,8 @@ fn drain(opening: &Opening) -> Result<(), Errno> {
 fn send_break(opening: &Opening, duration: Nanos) -> Result<(), Errno> {
     drain(opening)?;
     let line = &*opening.line;
+    // Nothing is written meanwhile.
+    let _turn = line.writing.take(false).map_err(|_| Errno::EINTR)?;
     line.change(|port| port.set_break(true));
     let end = time::now() + duration;
     let over = || opening.is_hung_up().then_some(());

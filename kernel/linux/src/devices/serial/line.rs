@@ -14,7 +14,7 @@ use crtos_core::{
 };
 use crtos_tty::{Port, Wake, port::STEPS, uart::Kind};
 
-use super::{Ports, transfer};
+use super::{Ports, transfer, turn::Turn};
 use crate::{
     abi::{Errno, SysResult},
     devices::attendance::Attendance,
@@ -66,9 +66,13 @@ pub(super) struct Line {
     pub is_exclusive: AtomicBool,
     /// What is only kept.
     pub kept: SpinLock<Kept>,
-    /// Who waits for bytes.
+    /// Who reads, and who writes.
+    pub reading: Turn,
+    /// See [`Line::reading`].
+    pub writing: Turn,
+    /// Who reads waits for bytes.
     pub readers: WaitQueue,
-    /// Who waits for room.
+    /// Who writes waits for room.
     pub writers: WaitQueue,
     /// Who waits for modem lines.
     modem: WaitQueue,
@@ -125,6 +129,8 @@ impl Line {
             generation: AtomicU32::new(0),
             is_exclusive: AtomicBool::new(false),
             kept: SpinLock::new(kept),
+            reading: Turn::new(),
+            writing: Turn::new(),
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
             modem: WaitQueue::new(),
@@ -300,8 +306,22 @@ impl Line {
         Ok(generation)
     }
 
-    /// An opening of that generation ends.
-    fn close(&self, generation: u32) {
+    /// An opening of that generation ends, if it is not the last one; says whether it is. Of
+    /// several that end at once, one is.
+    fn close_further(&self, generation: u32) -> bool {
+        let mut openings = self.openings.lock();
+        match &mut *openings {
+            Openings::Count(1) => self.generation() == generation,
+            Openings::Count(count) if self.generation() == generation => {
+                *count -= 1;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// An opening of that generation ends, which was the last one some time before.
+    fn close_last(&self, generation: u32) {
         let mut openings = self.openings.lock();
         if self.generation() != generation {
             return;
@@ -358,10 +378,10 @@ impl Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        if self.line.openings() == 1 && !self.is_hung_up() {
+        if self.line.close_further(self.generation) {
             transfer::wait_at_close(self);
+            self.line.close_last(self.generation);
         }
-        self.line.close(self.generation);
     }
 }
 

@@ -11,11 +11,13 @@
 //! |---|---|
 //! | [`mod@line`] | a serial line: opening, closing, what its interrupt does |
 //! | [`transfer`] | reading, writing, waiting until all is sent |
+//! | [`turn`] | one read, and one write, at a time |
 //! | [`control`] | ioctl |
 
 mod control;
 mod line;
 mod transfer;
+mod turn;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 

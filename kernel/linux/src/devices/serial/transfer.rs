@@ -112,6 +112,7 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
     if memory.left() == 0 {
         return Ok(0);
     }
+    let _turn = line.reading.take(nonblocking)?;
     let patience = line.get(|port| Patience::of(port.termios()));
     let mut done = 0;
     let mut piece = Piece::empty();
@@ -161,25 +162,13 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
         }
         deadline = time.map(|time| time::now() + time);
     }
-    if piece.is_left || opening.is_hung_up() {
-        line.readers.wake(1);
-    }
     if done == 0 && piece.taken.count > 0 { Err(Errno::EFAULT) } else { Ok(done) }
 }
 
 /// write(2).
 pub(super) fn write(opening: &Opening, memory: &mut Memory, nonblocking: bool) -> SysResult {
     let line = &*opening.line;
-    let result = write_pieces(opening, memory, nonblocking);
-    // One of those who wait is woken: the next one has what room is left, or hears of the end.
-    if line.get(|port| port.room()) >= ROOM || opening.is_hung_up() {
-        line.writers.wake(1);
-    }
-    result
-}
-
-fn write_pieces(opening: &Opening, memory: &mut Memory, nonblocking: bool) -> SysResult {
-    let line = &*opening.line;
+    let _turn = line.writing.take(nonblocking)?;
     let mut done = 0;
     while memory.left() > 0 {
         let mut piece = [0; PIECE];
