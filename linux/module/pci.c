@@ -716,7 +716,19 @@ out_unbind:
 struct members {
 	struct pci_dev *dev[CRTOS_MAX_DEVICES];	/* with references */
 	int count;
+	bool vfio;	/* programs find it by VFIO */
 };
+
+/*
+ * Tells whether another function of a group of VFIO stays with Linux: nobody there has it transfer,
+ * which is all that Linux asks of such a group. Who owns the transfers of the group keeps it so.
+ */
+static bool stays(const struct pci_dev *dev)
+{
+	struct device_driver *driver = READ_ONCE(dev->dev.driver);
+
+	return !driver || (!crtos_vfio_has(dev) && to_pci_driver(driver)->driver_managed_dma);
+}
 
 static int find_member(struct device *device, void *data)
 {
@@ -724,6 +736,8 @@ static int find_member(struct device *device, void *data)
 
 	if (!dev_is_pci(device) || device == &members->dev[0]->dev ||
 	    to_pci_dev(device)->hdr_type != PCI_HEADER_TYPE_NORMAL)
+		return 0;
+	if (members->vfio && stays(to_pci_dev(device)))
 		return 0;
 	if (members->count == ARRAY_SIZE(members->dev))
 		return -E2BIG;
@@ -744,23 +758,19 @@ static const struct crtos_function *find_owned(const struct pci_dev *dev)
 
 /*
  * Checks one that goes along: who uses Linux has not asked for it, so none of its drivers may
- * have it, as with groups of VFIO. Of such a group VFIO's driver has all, or programs of the realm
+ * have it, as with groups of VFIO. Of such a group VFIO's driver has it, or programs of the realm
  * would find one of them by UIO.
  */
 static int check_sibling(struct crtos_file *file, struct pci_dev *dev, struct pci_dev *sibling,
-			 bool realm)
+			 bool vfio)
 {
-	bool by_vfio = realm && crtos_vfio_has(dev);
+	struct device_driver *driver = READ_ONCE(sibling->dev.driver);
 
-	if (by_vfio && !crtos_vfio_has(sibling))
-		return crtos_refuse(file, -EBUSY,
-				    "[device-group] the IOMMU does not tell %s from %s, which vfio-pci does not have: it has all of a group, or none",
-				    pci_name(dev), pci_name(sibling));
-	if (!by_vfio && sibling->dev.driver)
+	if (driver && !(vfio && crtos_vfio_has(sibling)))
 		return crtos_refuse(file, -EBUSY,
 				    "[device-group] the IOMMU does not tell %s from %s, which the driver %s has: take it from that first (echo %s >/sys/bus/pci/drivers/%s/unbind)",
-				    pci_name(dev), pci_name(sibling), sibling->dev.driver->name,
-				    pci_name(sibling), sibling->dev.driver->name);
+				    pci_name(dev), pci_name(sibling), driver->name,
+				    pci_name(sibling), driver->name);
 	return check_function(file, sibling);
 }
 
@@ -769,7 +779,8 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
 		   u32 flags)
 {
 	struct iommu_group *group = iommu_group_get(&dev->dev);
-	struct members members = { .dev = { pci_dev_get(dev) }, .count = 1 };
+	bool vfio = cell->realm && crtos_vfio_has(dev);
+	struct members members = { .dev = { pci_dev_get(dev) }, .count = 1, .vfio = vfio };
 	const struct crtos_function *owned;
 	int error = check_function(file, dev);
 	int i, done = 0;
@@ -785,7 +796,7 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
 					     "[device-taken] cell %u has %s already", owned->cell,
 					     pci_name(members.dev[i]));
 		else if (i)
-			error = check_sibling(file, dev, members.dev[i], cell->realm);
+			error = check_sibling(file, dev, members.dev[i], vfio);
 	}
 	while (done < members.count && !error) {
 		error = add(file, members.dev[done], cell, members.count > 1 ? group : NULL,

@@ -51,10 +51,30 @@ kill $program
 wait $program
 await "crtos device remove $SIBLING 2>err" || { fail remove; cat err; }
 
-# One that vfio-pci does not have: none goes.
+# One that a driver of Linux has transfer: none goes.
 drives_no_more $SIBLING
-refused 'which vfio-pci does not have' crtos device add $FUNCTION --no-reset
+modprobe -a uio_pci_generic pci-stub || exit 1
+# driven_by DRIVER: it has the other one.
+driven_by() {
+	echo "$1" >/sys/bus/pci/devices/$SIBLING/driver_override
+	echo $SIBLING >/sys/bus/pci/drivers_probe
+	[ "$(driver $SIBLING)" = "$1" ] || fail "$1 does not have it"
+}
+driven_by uio_pci_generic
+refused 'which the driver uio_pci_generic has' crtos device add $FUNCTION --no-reset
 [ -z "$(has)" ] || fail "the realm has $(has)"
+drives_no_more $SIBLING
+# One that has no driver stays, and so does one whose driver does not have it transfer.
+for one in none pci-stub; do
+	[ $one = none ] || driven_by $one
+	crtos device add $FUNCTION --no-reset || fail "add, beside $one"
+	[ "$(has)" = $FUNCTION ] || fail "beside $one the realm has $(has)"
+	timeout 100 crtos run -- $programs/vfio the_pin_or_messages >/dev/null 2>&1 ||
+		fail "beside $one"
+	refused already crtos device add $SIBLING --no-reset
+	[ $one = none ] || drives_no_more $SIBLING
+	crtos device remove $FUNCTION || fail "remove, beside $one"
+done
 # vfio-pci lets one go that the realm has: the other one goes on, and they come back together.
 drives_by_vfio $SIBLING || exit 1
 crtos device add $FUNCTION --no-reset || fail 'add once more'
