@@ -26,6 +26,7 @@
 #include <linux/stat.h>
 #include <linux/string.h>
 #include <net/inet_sock.h>
+#include <net/net_namespace.h>
 
 #include "crtos.h"
 #include "realm.h"
@@ -186,7 +187,10 @@ static s64 tell_name(u64 descriptor, u64 from, u64 words[6])
 	return result;
 }
 
-/* What kind of a socket a descriptor is, as Operation tells. */
+/*
+ * What kind of a socket a descriptor is, as Operation tells. In another network namespace numbers
+ * and addresses are those of other interfaces, and who has rights there has none here.
+ */
 static s64 tell_socket(u64 descriptor, u64 words[6])
 {
 	struct file *file = program_file(descriptor);
@@ -196,7 +200,9 @@ static s64 tell_socket(u64 descriptor, u64 words[6])
 	if (!file)
 		return -EBADF;
 	socket = sock_from_file(file);
-	if (socket && socket->sk) {
+	if (socket && socket->sk && !net_eq(sock_net(socket->sk), &init_net)) {
+		result = -ENONET;
+	} else if (socket && socket->sk) {
 		words[0] = socket->sk->sk_family;
 		words[1] = socket->type;
 		words[2] = socket->sk->sk_protocol;

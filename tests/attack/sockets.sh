@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A member of the group crtos who may have no raw sockets gets none of the realm's: neither one of
-# packets nor a raw one of IP, whatever its shadow, which it has in its hands, says of its sockets.
+# packets nor a raw one of IP, whatever its shadow, which it has in its hands, says of its sockets,
+# nor as the root of a network namespace of its own.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
@@ -24,5 +25,10 @@ same 'one that is told to be of packets is none' 'packets EAFNOSUPPORT' \
 same 'a socket of UDP is no raw one' 'raw no' "$(member crtos run -- "$forge" raw 10.9.0.2)"
 same 'one that is told to be raw is none' 'raw no' \
 	"$(member "$forge" socket 2 3 crtos run -- "$forge" raw 10.9.0.2)"
+# Who makes a network namespace is root there, and has all sockets, but no interface of others.
+inside() { member unshare --user --map-root-user --net crtos run -- "$forge" "$@"; }
+same 'one of packets in a namespace of its own' 'wire ENODEV' "$(inside wire "$number")"
+same 'one of UDP there' 'away ENETUNREACH' "$(inside away 10.9.0.2)"
+same 'one of UDP outside' 'away yes' "$(member crtos run -- "$forge" away 10.9.0.2)"
 crtos down --force || fail down
 exit "$failed"

@@ -31,6 +31,8 @@
  *	forge packets NUMBER	binds a socket of UDP to the interface of that number, as if it
  *				were one of packets
  *	forge raw ADDRESS	sends by a socket of UDP, and tells whether it is a raw one then
+ *	forge wire NUMBER	binds a socket of packets to the interface of that number
+ *	forge away ADDRESS	sends by a socket of UDP, and tells whether there is a way
  *	forge sealed		changes a file that it has sealed against writing, and tells what is
  *				there
  *	forge called FILE	maps it, and tells what /proc/self/maps calls it
@@ -357,6 +359,26 @@ static int play(const char *role, const char *name, const char *more)
 		int result = bind(fd, (struct sockaddr *)&address, sizeof(address));
 
 		printf("packets %s\n", result ? strerrorname_np(errno) : "yes");
+		return 0;
+	}
+	if (strcmp(role, "wire") == 0) {
+		struct sockaddr_ll address = { .sll_family = AF_PACKET,
+					       .sll_protocol = htons(ETH_P_ALL),
+					       .sll_ifindex = atoi(name) };
+		int fd = socket(AF_PACKET, SOCK_RAW, 0);
+		int result = fd < 0 ? fd : bind(fd, (struct sockaddr *)&address, sizeof(address));
+
+		printf("wire %s\n", result ? strerrorname_np(errno) : "yes");
+		return 0;
+	}
+	if (strcmp(role, "away") == 0) {
+		struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(9) };
+		int fd = socket(AF_INET, SOCK_DGRAM, 0);
+		ssize_t sent;
+
+		inet_aton(name, &address.sin_addr);
+		sent = sendto(fd, "x", 1, 0, (struct sockaddr *)&address, sizeof(address));
+		printf("away %s\n", sent == 1 ? "yes" : strerrorname_np(errno));
 		return 0;
 	}
 	if (strcmp(role, "raw") == 0) {

@@ -247,8 +247,8 @@ pub enum Operation<'a> {
         pid: Pid,
     },
     /// Tell what kind of a socket a descriptor is. Carried out by the module, since sockets of some
-    /// kinds are not everybody's. Result: 0 or an error, and [`SocketKind`] in the words of the
-    /// reply.
+    /// kinds are not everybody's. Result: 0, or an error, which is ENONET for one of another
+    /// network namespace than the first, and [`SocketKind`] in the words of the reply.
     Socket {
         /// Descriptor of the shadow.
         fd: i32,
