@@ -794,6 +794,42 @@ CASE(other_options_of_udp)
 	echoes(fd, 100);
 }
 
+CASE(names_of_any_length_in_a_message)
+{
+	union {
+		struct sockaddr_in in;
+		char bytes[300];
+	} name = { .in = address(FAR, ECHO) };
+	struct iovec part = { "hello", 5 };
+	struct msghdr message = { .msg_name = &name, .msg_iov = &part, .msg_iovlen = 1 };
+	struct sockaddr_in peer;
+	socklen_t length = sizeof(peer);
+	int fd = bound_udp();
+
+	/* None is there without bytes. */
+	FAILS(EDESTADDRREQ, sendmsg(fd, &message, 0));
+	message.msg_namelen = 15;
+	FAILS(EINVAL, sendmsg(fd, &message, 0));
+	message.msg_namelen = -1;
+	FAILS(EINVAL, sendmsg(fd, &message, 0));
+	message.msg_namelen = sizeof(name);
+	CHECK(sendmsg(fd, &message, 0) == 5 && comes(fd) && recv(fd, got, 100, 0) == 5);
+	FAILS(EINVAL, sendto(fd, "a", 1, 0, (struct sockaddr *)&name, sizeof(name)));
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	message.msg_namelen = 0;
+	CHECK(sendmsg(fd, &message, 0) == 5 && comes(fd) && recv(fd, got, 100, 0) == 5);
+	/* The family may be left out. */
+	name.in.sin_family = AF_UNSPEC;
+	message.msg_namelen = sizeof(name.in);
+	CHECK(sendmsg(fd, &message, 0) == 5 && comes(fd) && recv(fd, got, 100, 0) == 5);
+	name.in.sin_family = AF_UNIX;
+	FAILS(EAFNOSUPPORT, sendmsg(fd, &message, 0));
+	/* Who talks to no port is told no other end. */
+	CHECK(connect(fd, ADDRESS(FAR, 0), LENGTH) == 0);
+	FAILS(ENOTCONN, getpeername(fd, (struct sockaddr *)&peer, &length));
+	CHECK(is_near(name_of(fd)));
+}
+
 CASE(nobody_in_particular_is_oneself)
 {
 	int fd = udp(), other = udp(), device = udp(), listener = tcp(), caller = tcp(), port;

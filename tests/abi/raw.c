@@ -383,6 +383,22 @@ CASE(whom_a_raw_socket_talks_to)
 	FAILS(EADDRNOTAVAIL, bind(raw_icmp(), ADDRESS(NOBODY, 0), LENGTH));
 }
 
+CASE(the_family_of_an_address_may_be_left_out)
+{
+	struct sockaddr_in to = address(FAR, 0);
+	int fd = raw_icmp(), own = echoes();
+	size_t length = request(30, 31, 8);
+
+	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(bind(own, ADDRESS(NEAR, 0), LENGTH) == 0);
+	to.sin_family = AF_UNSPEC;
+	CHECK(sendto(fd, &asked, length, 0, (struct sockaddr *)&to, sizeof(to)) == (ssize_t)length);
+	answered(fd, length);
+	FAILS(EAFNOSUPPORT, sendto(own, &asked, length, 0, (struct sockaddr *)&to, sizeof(to)));
+	to.sin_family = AF_UNIX;
+	FAILS(EAFNOSUPPORT, sendto(fd, &asked, length, 0, (struct sockaddr *)&to, sizeof(to)));
+}
+
 CASE(a_socket_that_talks_to_nobody_is_shut_down)
 {
 	struct iphdr header = { .version = 4, .ihl = 5, .daddr = inet_addr(FAR) };

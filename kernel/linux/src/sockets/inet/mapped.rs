@@ -176,7 +176,10 @@ impl Socket for Mapped {
             return Err(Errno::EINVAL);
         }
         let to = match to {
-            Some(to) if self.takes_v4 => Some(self.inner(to)?),
+            // Here no family stands for no address.
+            Some(to) if self.takes_v4 && to.family() != Some(net::AF_UNSPEC) => {
+                Some(self.inner(to)?)
+            }
             _ => None,
         };
         self.socket.send(memory, to.as_ref(), nonblocking, control)

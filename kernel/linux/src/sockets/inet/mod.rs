@@ -133,6 +133,15 @@ fn socket_address(address: &Address) -> Result<SocketAddrV4, Errno> {
     Ok(SocketAddrV4::new(ip, u16::from_be_bytes([bytes[2], bytes[3]])))
 }
 
+/// Where a program sends something. As under Linux, it may leave out the family there.
+fn destination(address: &Address) -> Result<SocketAddrV4, Errno> {
+    let mut bytes: [u8; ADDRESS] = *address.bytes().first_chunk().ok_or(Errno::EINVAL)?;
+    if address.family() == Some(net::AF_UNSPEC) {
+        bytes[..2].copy_from_slice(&(net::AF_INET as u16).to_ne_bytes());
+    }
+    socket_address(&Address::new(&bytes))
+}
+
 /// An address, as programs have it.
 fn address_of(address: SocketAddrV4) -> Address {
     let mut bytes = [0; ADDRESS];

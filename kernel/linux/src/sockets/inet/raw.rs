@@ -19,7 +19,7 @@ use crtos_nic::stamping::Stamping;
 use linux_raw_sys::net;
 
 use super::{
-    ICMP, address_of,
+    ICMP, address_of, destination,
     endpoint::{Came, Endpoint},
     link::{self, Link},
     port, socket_address,
@@ -385,7 +385,8 @@ impl Socket for Raw {
         if is_mute && (self.0.kind == Kind::Echo || self.0.makes_header()) {
             return Err(Errno::EPIPE);
         }
-        let to = to.map(socket_address).transpose()?.or(remote).ok_or(Errno::EDESTADDRREQ)?;
+        let parse = if self.0.kind == Kind::Echo { socket_address } else { destination };
+        let to = to.map(parse).transpose()?.or(remote).ok_or(Errno::EDESTADDRREQ)?;
         self.prepare()?;
         let end = &self.0.end;
         let (link, source, to) = end.way(*to.ip(), *local.ip(), control)?;

@@ -21,6 +21,7 @@ use linux_raw_sys::net;
 use super::{
     address_of,
     cork::{Cork, Course, MOST_SEGMENTS, Pending, SOL_UDP, UDP_CORK},
+    destination,
     endpoint::{Came, Endpoint},
     link,
     options::Options,
@@ -197,7 +198,7 @@ impl Udp {
         }
         let to = match to {
             Some(to) => {
-                let to = socket_address(to)?;
+                let to = destination(to)?;
                 if to.port() == 0 {
                     return Err(Errno::EINVAL);
                 }
@@ -404,7 +405,11 @@ impl Socket for Udp {
     fn name(&self, of_peer: bool) -> Result<Address, Errno> {
         let binding = self.state.lock().binding;
         match of_peer {
-            true => binding.remote.map(address_of).ok_or(Errno::ENOTCONN),
+            // As under Linux, who talks to no port does not say to whom.
+            true => {
+                let remote = binding.remote.filter(|remote| remote.port() != 0);
+                remote.map(address_of).ok_or(Errno::ENOTCONN)
+            }
             false => Ok(address_of(binding.local)),
         }
     }

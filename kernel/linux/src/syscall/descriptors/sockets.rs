@@ -350,10 +350,15 @@ fn local_by_message(fd: u64, at: UserAddr) -> Result<Option<Arc<Description>>, E
     }
     match user::read_struct::<MsgHdr>(at) {
         Ok(header) if header.name != 0 => {
-            local_by(fd, UserAddr::new(header.name), header.name_length.into())
+            local_by(fd, UserAddr::new(header.name), name_length(&header))
         }
         _ => Ok(None),
     }
+}
+
+/// Bytes of the address in a message. As under Linux, what is too long is cut off here.
+fn name_length(header: &MsgHdr) -> u64 {
+    u64::from(header.name_length).min(LONGEST_ADDRESS)
 }
 
 fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
@@ -361,9 +366,11 @@ fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
     let header: MsgHdr = user::read_struct(at)?;
     socket.check_way(flags as u32)?;
     let control = SendControl { follows: follows(flags), ..messages::of_message(&header)? };
-    let to = match header.name {
-        0 => None,
-        name => Some(address(UserAddr::new(name), header.name_length.into())?),
+    let to = match (header.name, header.name_length as i32) {
+        // No bytes are no address.
+        (0, _) | (_, 0) => None,
+        (_, ..0) => return Err(Errno::EINVAL),
+        (name, _) => Some(address(UserAddr::new(name), name_length(&header))?),
     };
     let mut memory = vector(&header)?;
     let nonblocking = is_nonblocking(file, flags);
