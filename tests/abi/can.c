@@ -11,6 +11,7 @@
 #include <linux/can/bcm.h>
 #include <linux/can/error.h>
 #include <linux/can/raw.h>
+#include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <stdint.h>
@@ -133,6 +134,24 @@ CASE(an_interface_is_found_by_its_name)
 	close(fd);
 }
 
+CASE(ethtool_tells_who_drives_an_interface)
+{
+	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
+	struct ethtool_value link = { .cmd = ETHTOOL_GLINK };
+	struct ifreq asked = { .ifr_data = (char *)&driver };
+	int fds[] = { raw(), socket(AF_INET, SOCK_DGRAM, 0), bound(NEAR) };
+
+	strcpy(asked.ifr_name, NEAR);
+	for (int i = 0; i < 3; i++) {
+		asked.ifr_data = (char *)&driver;
+		CHECK(ioctl(fds[i], SIOCETHTOOL, &asked) == 0);
+		CHECK(driver.cmd == ETHTOOL_GDRVINFO && driver.driver[0]);
+		asked.ifr_data = (char *)&link;
+		FAILS(EOPNOTSUPP, ioctl(fds[i], SIOCETHTOOL, &asked));
+		close(fds[i]);
+	}
+}
+
 /* None asks for more than no data: behind such a frame, QEMU's controllers lose their place. */
 CASE(frames_go_both_ways)
 {
@@ -201,6 +220,7 @@ CASE(what_a_socket_of_frames_does_not_do)
 	FAILS(ESPIPE, lseek(fd, 0, SEEK_SET));
 	FAILS(EINVAL, ftruncate(fd, 0));
 	FAILS(EAGAIN, recv(fd, &to, sizeof(to), MSG_ERRQUEUE));
+	FAILS(EAGAIN, recv(fd, &to, sizeof(to), MSG_OOB | MSG_DONTWAIT));
 	close(fd);
 	FAILS(EBADF, bind(fd, (struct sockaddr *)&to, sizeof(to)));
 	fd = open("/dev/zero", O_RDWR);
@@ -633,6 +653,7 @@ CASE(a_frame_can_be_looked_at_and_cut_off)
 	CHECK(ready(near, POLLIN, PATIENCE));
 	CHECK(recv(near, &got, sizeof(got), MSG_PEEK) == sizeof(got) && got.can_id == 0x61);
 	CHECK(recvmsg(near, &message, MSG_PEEK) == 4 && message.msg_flags == MSG_TRUNC);
+	CHECK(recv(near, little, sizeof(little), MSG_PEEK | MSG_TRUNC) == 4);
 	CHECK(read(near, little, sizeof(little)) == 4 && *(canid_t *)little == 0x61);
 	CHECK(gets_nothing(near));
 	close(near);
@@ -754,6 +775,26 @@ CASE(frames_without_room_are_lost_and_counted)
 	CHECK(got.can_id == 99 && CMSG_FIRSTHDR(&message));
 	CHECK(CMSG_FIRSTHDR(&message)->cmsg_type == SO_RXQ_OVFL);
 	CHECK(*(uint32_t *)CMSG_DATA(CMSG_FIRSTHDR(&message)) == (uint32_t)(30 - count));
+	close(near);
+	close(far);
+	close(last);
+}
+
+CASE(a_smaller_buffer_keeps_what_waits)
+{
+	int near = bound(NEAR), far = bound(FAR), last = bound(NEAR);
+
+	for (int i = 0; i < 10; i++) {
+		put(far, i, "stay");
+		CHECK(gets(last, i, "stay"));
+	}
+	CHECK(set(near, SOL_SOCKET, SO_RCVBUF, 1) == 0);
+	put(far, 11, "lost");
+	CHECK(gets(last, 11, "lost"));
+	for (int i = 0; i < 10; i++)
+		CHECK(gets(near, i, "stay"));
+	put(far, 12, "more");
+	CHECK(gets(near, 12, "more"));
 	close(near);
 	close(far);
 	close(last);
@@ -977,10 +1018,13 @@ CASE(changes_are_told)
 		.frames = { { .can_id = 0x55, .can_dlc = 8, .data = { 0xff } } },
 	}, told;
 	int fd = manager(NEAR), far = bound(FAR);
+	struct timespec time;
 
 	CHECK(tell(fd, &message, 1));
+	FAILS(ENOENT, ioctl(fd, SIOCGSTAMPNS, &time));
 	put(far, 0x55, "a1");
 	CHECK(is_told(fd, &told, RX_CHANGED, 1) && memcmp(told.frames[0].data, "a1", 2) == 0);
+	CHECK(ioctl(fd, SIOCGSTAMPNS, &time) == 0);
 	put(far, 0x55, "a2");
 	put(far, 0x56, "b");
 	put(far, 0x55, "b3");

@@ -410,8 +410,10 @@ impl Receiving {
         };
         let Some(at) = at else { return Effect::Nothing };
         let (last, mask) = (&self.last[at], self.frames[at].word());
+        // As under Linux, the data of a frame without any is not looked at.
+        let has_data = frame.length() > 0;
         let differs = !last.was_received
-            || (last.frame.word() ^ frame.word()) & mask != 0
+            || has_data && (last.frame.word() ^ frame.word()) & mask != 0
             || self.head.flags & RX_CHECK_DLC != 0 && last.frame.length() != frame.length();
         if differs { self.update(at, frame, now) } else { Effect::Nothing }
     }
@@ -632,6 +634,12 @@ mod tests {
         assert_eq!(job.receive(&frames[1], 0), Effect::Nothing);
         assert!(is_told(job.receive(&frames[2], 0), &frames[2]));
         assert_eq!(job.receive(&frame(0x43, &[9]), 0), Effect::Nothing);
+        // One without data changes nothing but its length.
+        assert_eq!(job.receive(&frame(0x42, &[]), 0), Effect::Nothing);
+        let mut job = receiving(&head(RX_CHECK_DLC, 0, 0, 0), &[frame(0x42, &[0xf0])]);
+        let empty = frame(0x42, &[]);
+        assert!(is_told(job.receive(&frames[0], 0), &frames[0]));
+        assert!(is_told(job.receive(&empty, 0), &empty));
     }
 
     #[test]

@@ -13,8 +13,14 @@ pub struct Queue<T> {
 impl<T> Queue<T> {
     /// One with room for `room`; `None` if there is no memory for that.
     pub fn new(room: usize) -> Option<Self> {
+        Self::for_others(room, 0)
+    }
+
+    /// The same where so many may be that another one had: they are [taken](Self::take_all)
+    /// nevertheless if that is more.
+    pub fn for_others(room: usize, others: usize) -> Option<Self> {
         let mut places = VecDeque::new();
-        places.try_reserve_exact(room).ok()?;
+        places.try_reserve_exact(room.max(others)).ok()?;
         Some(Self { places, room })
     }
 
@@ -57,13 +63,14 @@ impl<T> Queue<T> {
         self.places.front()
     }
 
-    /// Takes what is in `other`, as far as there is room.
-    pub fn take_from(&mut self, other: &mut Self) {
-        while !self.is_full()
-            && let Some(one) = other.pop()
-        {
-            self.places.push_back(one);
+    /// Takes all that is in `other`, or nothing if those are more than were expected; says which.
+    /// No more are added before there is room again.
+    pub fn take_all(&mut self, other: &mut Self) -> bool {
+        if self.len() + other.len() > self.places.capacity() {
+            return false;
         }
+        self.places.append(&mut other.places);
+        true
     }
 }
 
@@ -87,10 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_one_takes_the_first() {
-        let (mut large, mut small) = (Queue::new(4).unwrap(), Queue::new(2).unwrap());
+    fn a_smaller_one_takes_all() {
+        let (mut large, mut small) = (Queue::new(4).unwrap(), Queue::for_others(2, 3).unwrap());
         (0..4).for_each(|one| large.push(one).unwrap());
-        small.take_from(&mut large);
-        assert_eq!((small.pop(), small.pop(), small.pop()), (Some(0), Some(1), None));
+        let places = small.places.capacity();
+        assert!(places >= 4 || !small.take_all(&mut large) && large.len() == 4);
+        let mut small = Queue::for_others(2, 4).unwrap();
+        assert!(small.take_all(&mut large) && large.is_empty());
+        for one in 0..3 {
+            assert_eq!((small.push(9), small.pop()), (Err(9), Some(one)));
+        }
+        assert_eq!((small.push(4), small.push(5)), (Ok(()), Err(5)));
+        assert_eq!((small.pop(), small.pop(), small.pop()), (Some(3), Some(4), None));
     }
 }

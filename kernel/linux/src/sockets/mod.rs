@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
 //! | [`error_queue`] | what is received with MSG_ERRQUEUE |
+//! | [`ethtool`] | what `ethtool` asks of a driver |
 //! | [`filter`] | filters of what comes (SO_ATTACH_FILTER) |
 //! | [`arrivals`] | when messages come |
 //! | [`can`] | CAN |
@@ -21,6 +22,7 @@ pub mod arrivals;
 pub mod can;
 pub mod common;
 pub mod error_queue;
+mod ethtool;
 pub mod filter;
 mod ifreq;
 pub mod inet;

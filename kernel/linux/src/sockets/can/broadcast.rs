@@ -56,6 +56,8 @@ struct Message {
     frames: Vec<Frame>,
     interface: u32,
     stamp: Nanos,
+    /// Messages that were lost before.
+    lost: u32,
 }
 
 /// What interrupts reach of a socket.
@@ -100,7 +102,8 @@ impl Core {
 
     fn tell(&self, head: Head, frame: Option<Frame>, interface: u32) {
         let stamp = time::linux(Clock::Realtime);
-        self.put(Message { head, frame, frames: Vec::new(), interface, stamp });
+        let lost = self.inbox.lost();
+        self.put(Message { head, frame, frames: Vec::new(), interface, stamp, lost });
     }
 
     fn send(&self, frame: Frame, interface: u32) -> Result<(), Errno> {
@@ -190,6 +193,7 @@ impl Job<Receiving> {
                 frames: Vec::new(),
                 interface: news.interface,
                 stamp: news.stamp,
+                lost: self.core.inbox.lost(),
             }),
             Effect::Answer(frame) => {
                 let _ = self.core.send(frame, news.interface);
@@ -416,7 +420,8 @@ impl Broadcast {
     fn tell_of(&self, status: Option<(Head, Vec<Frame>)>) -> Result<(), Errno> {
         let (head, frames) = status.ok_or(Errno::EINVAL)?;
         let stamp = time::linux(Clock::Realtime);
-        let message = Message { head, frame: None, frames, interface: 0, stamp };
+        let lost = self.core.inbox.lost();
+        let message = Message { head, frame: None, frames, interface: 0, stamp, lost };
         let interrupts = InterruptsOff::take();
         let refused = self.core.inbox.put(message);
         drop(interrupts);
@@ -552,6 +557,11 @@ impl Socket for Broadcast {
         }
     }
 
+    fn check_urgent(&self) -> Result<(), Errno> {
+        // As under Linux, frames are received all the same.
+        Ok(())
+    }
+
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         if how.peeks {
             return Err(Errno::EOPNOTSUPP);
@@ -576,7 +586,7 @@ impl Socket for Broadcast {
             length,
             flags: 0,
             from: address_of(message.interface, LEAST_ADDRESS),
-            told: self.core.common.told(Stamp::of_kernel(message.stamp), self.core.inbox.lost()),
+            told: self.core.common.told(Stamp::of_kernel(message.stamp), message.lost),
         })
     }
 
@@ -606,7 +616,7 @@ impl Socket for Broadcast {
     fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
         interface::asked(request, argument).unwrap_or_else(|| match interface::is_known(request) {
             true => Err(Errno::ENODEV),
-            false => Err(Errno::ENOTTY),
+            false => self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
         })
     }
 

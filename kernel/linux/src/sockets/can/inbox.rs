@@ -32,18 +32,19 @@ pub fn room(bytes: u32) -> usize {
     bytes.div_ceil(COST) as usize
 }
 
-fn queue<M>(bytes: u32) -> Result<Queue<M>, Errno> {
+/// A queue for a buffer of so many bytes, and for what waits already.
+fn queue<M>(bytes: u32, others: usize) -> Result<Queue<M>, Errno> {
     if !heap::has_reserve() {
         return Err(Errno::ENOMEM);
     }
-    Queue::new(room(bytes)).ok_or(Errno::ENOMEM)
+    Queue::for_others(room(bytes), others).ok_or(Errno::ENOMEM)
 }
 
 impl<M> Inbox<M> {
     /// An empty one, a buffer of so many bytes.
     pub fn new(bytes: u32) -> Result<Self, Errno> {
         Ok(Self {
-            queue: SpinLock::new(queue(bytes)?),
+            queue: SpinLock::new(queue(bytes, 0)?),
             lost: AtomicU32::new(0),
             readers: WaitQueue::new(),
             watchers: Watchers::new(),
@@ -95,16 +96,21 @@ impl<M> Inbox<M> {
         Ok(taken)
     }
 
-    /// Changes the room. May sleep.
+    /// Changes the room. As under Linux, what waits stays. May sleep.
     pub fn resize(&self, bytes: u32) -> Result<(), Errno> {
-        let mut fresh = queue(bytes)?;
-        let old = {
-            let mut queue = self.queue.lock();
-            fresh.take_from(&mut queue);
-            core::mem::replace(&mut *queue, fresh)
-        };
-        drop(old);
-        Ok(())
+        loop {
+            let others = self.queue.lock().len();
+            let mut fresh = queue(bytes, others)?;
+            let mut place = self.queue.lock();
+            let has_all = fresh.take_all(&mut place);
+            if has_all {
+                core::mem::swap(&mut *place, &mut fresh);
+            }
+            drop(place);
+            if has_all {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -11,7 +11,10 @@ use linux_raw_sys::ioctl;
 use crate::{
     abi::{Errno, SysResult},
     files::socket,
-    sockets::ifreq::InterfaceRequest,
+    sockets::{
+        ethtool::{self, ETHTOOL},
+        ifreq::InterfaceRequest,
+    },
 };
 
 /// Flags of an interface: it is up and running, has no addresses of its own, and hears what it
@@ -133,7 +136,7 @@ pub fn is_known(request: u32) -> bool {
 /// Answers an ioctl that asks for an interface of the realm (netdevice(7)); `None` if it asks for
 /// something else.
 pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
-    if !is_known(request) {
+    if !is_known(request) && request != ETHTOOL {
         return None;
     }
     let mut ifreq = match InterfaceRequest::read(argument) {
@@ -145,6 +148,9 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
         _ => find(|interface| interface.name().as_bytes() == ifreq.name())?,
     };
     match request {
+        ETHTOOL => {
+            return Some(ethtool::tell(UserAddr::new(ifreq.address()), || None));
+        }
         ioctl::SIOCGIFNAME => ifreq.set_name(interface.name()),
         ioctl::SIOCGIFINDEX => ifreq.put(&interface.index().to_ne_bytes()),
         ioctl::SIOCGIFFLAGS => {

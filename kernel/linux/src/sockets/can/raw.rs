@@ -88,6 +88,12 @@ impl Core {
         self.writers.wake(1);
         self.inbox.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
     }
+
+    /// There may be room for several frames. Thread context.
+    fn tell_of_room(&self) {
+        self.writers.wake_all();
+        self.inbox.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+    }
 }
 
 impl Member for Core {
@@ -310,6 +316,11 @@ impl Socket for Raw {
         Ok(Frame::SIZE as u64)
     }
 
+    fn check_urgent(&self) -> Result<(), Errno> {
+        // As under Linux, frames are received all the same.
+        Ok(())
+    }
+
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         let room = (memory.left() as usize).min(Frame::SIZE);
         let message = self.take(memory, room, how, |message| *message)?;
@@ -317,7 +328,8 @@ impl Socket for Raw {
         let mut flags = message.flags;
         flags |= if room < Frame::SIZE { net::MSG_TRUNC } else { 0 };
         Ok(Received {
-            length: if how.tells_length { Frame::SIZE as u64 } else { room as u64 },
+            // Whatever MSG_TRUNC asks for, as under Linux.
+            length: room as u64,
             flags,
             from: address_of(message.interface, LEAST_ADDRESS),
             told,
@@ -368,10 +380,15 @@ impl Socket for Raw {
                     return result;
                 }
                 self.core.common.set(name, value)?;
-                let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
-                return match resizes {
-                    true => self.core.inbox.resize(self.core.common.receive_buffer()),
-                    false => Ok(()),
+                return match name {
+                    net::SO_RCVBUF | net::SO_RCVBUFFORCE => {
+                        self.core.inbox.resize(self.core.common.receive_buffer())
+                    }
+                    net::SO_SNDBUF | net::SO_SNDBUFFORCE => {
+                        self.core.tell_of_room();
+                        Ok(())
+                    }
+                    _ => Ok(()),
                 };
             }
             SOL_CAN_RAW if name == FILTER => return self.set_filters(value),

@@ -5,14 +5,15 @@ use alloc::sync::Arc;
 use core::net::IpAddr;
 
 use crtos_abi::UserAddr;
-use crtos_nic::stamping;
 use linux_raw_sys::{ioctl, net};
 
 use super::interface::{self, Interface};
 use crate::{
     abi::{Errno, SysResult},
-    memory::user,
-    sockets::ifreq::InterfaceRequest,
+    sockets::{
+        ethtool::{self, ETHTOOL},
+        ifreq::InterfaceRequest,
+    },
 };
 
 /// Flags of an interface (IFF_*): it is up; its cable leads to somebody; it has an address for all;
@@ -23,21 +24,9 @@ const ALWAYS: u16 = 0x0002 | 0x1000;
 /// The kind of hardware (ARPHRD_ETHER).
 pub const HARDWARE: u16 = 1;
 
-/// Asks for, or changes, what a driver of Linux's offers (SIOCETHTOOL).
-const ETHTOOL: u32 = 0x8946;
 /// Has a card stamp frames, or asks whether it does.
 const SET_STAMPS: u32 = 0x89b0;
 const GET_STAMPS: u32 = 0x89b1;
-/// With [`ETHTOOL`]: who drives it (`struct ethtool_drvinfo`), its bytes, and its name's place.
-const GET_DRIVER: u32 = 3;
-const DRIVER: usize = 196;
-const DRIVER_NAME: usize = 4;
-/// With [`ETHTOOL`]: whether the cable leads to somebody (`struct ethtool_value`).
-const GET_LINK: u32 = 0xa;
-/// With [`ETHTOOL`]: which time stamps there are (`struct ethtool_ts_info`), and its bytes.
-const GET_STAMP_KINDS: u32 = 0x41;
-const STAMP_KINDS: usize = 44;
-
 /// Whether an ioctl asks for an interface in a way that is answered here.
 pub fn is_known(request: u32) -> bool {
     matches!(
@@ -73,36 +62,6 @@ fn changes(request: u32) -> bool {
     )
 }
 
-/// Answers what a program asks of a driver by what is at an address: the link, the driver's name,
-/// and the kinds of time stamps, which are those by the kernel. EOPNOTSUPP for anything else.
-fn tell_of_driver(interface: &dyn Interface, at: UserAddr) -> SysResult {
-    let asked = user::read_u32(at)?;
-    match asked {
-        GET_LINK => {
-            user::write_u32(at.wrapping_add(4), interface.has_carrier().into())?;
-        }
-        GET_DRIVER => {
-            // As Linux shows it.
-            const NAME: &[u8] = b"crtos";
-            let mut told = [0; DRIVER];
-            told[..4].copy_from_slice(&asked.to_ne_bytes());
-            told[DRIVER_NAME..][..NAME.len()].copy_from_slice(NAME);
-            user::write(at, &told)?;
-        }
-        GET_STAMP_KINDS => {
-            let kinds = stamping::TX_SOFTWARE | stamping::RX_SOFTWARE | stamping::SOFTWARE;
-            /// No card's clock.
-            const NO_CLOCK: u32 = u32::MAX;
-            let mut told = [0; STAMP_KINDS];
-            let words = [asked, kinds, NO_CLOCK].map(u32::to_ne_bytes);
-            told[..12].copy_from_slice(words.as_flattened());
-            user::write(at, &told)?;
-        }
-        _ => return Err(Errno::EOPNOTSUPP),
-    }
-    Ok(0)
-}
-
 /// The flags of an interface.
 pub fn flags(interface: &dyn Interface) -> u16 {
     let up = if interface.is_up() { UP } else { 0 };
@@ -131,7 +90,9 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
         _ => interface::by_name(ifreq.name())?,
     };
     if request == ETHTOOL {
-        return Some(tell_of_driver(&*interface, UserAddr::new(ifreq.address())));
+        return Some(ethtool::tell(UserAddr::new(ifreq.address()), || {
+            Some(interface.has_carrier())
+        }));
     }
     if changes(request) {
         return Some(Err(Errno::EOPNOTSUPP));
