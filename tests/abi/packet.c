@@ -713,6 +713,8 @@ CASE(options_are_those_of_linux)
 	SAY("domain %d, type %d, version %d, reserve %d", get(near, SOL_SOCKET, SO_DOMAIN),
 	    get(near, SOL_SOCKET, SO_TYPE), get(near, SOL_PACKET, PACKET_VERSION),
 	    get(near, SOL_PACKET, PACKET_RESERVE));
+	FAILS(EINVAL, recv(near, NULL, 0, MSG_WAITALL | MSG_DONTWAIT));
+	FAILS(EINVAL, recv(near, NULL, 0, MSG_OOB | MSG_DONTWAIT));
 	CHECK(set(near, SOL_PACKET, 99, 1) == -1 && errno == ENOPROTOOPT);
 	CHECK(set(near, SOL_IP, 1, 1) == -1 && errno == ENOPROTOOPT);
 	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, near, 0) == MAP_FAILED);

@@ -484,7 +484,15 @@ impl Socket for PacketSocket {
         Ok(given)
     }
 
+    fn check_urgent(&self) -> Result<(), Errno> {
+        // As under Linux, that is no flag here, and neither is MSG_WAITALL.
+        Err(Errno::EINVAL)
+    }
+
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+        if how.waits_for_all {
+            return Err(Errno::EINVAL);
+        }
         let room = memory.left() as usize;
         let message = self.take(memory, how, |message| *message)?;
         let length = message.length.min(room);
