@@ -102,6 +102,24 @@ CASE(an_interface_has_its_address)
 	CHECK(ioctl(fd, SIOCGIFMTU, NULL) == -1 && errno == EFAULT);
 }
 
+CASE(flags_have_an_interface_receive_everything)
+{
+	struct ifreq asked = ask(SIOCGIFFLAGS, NEAR);
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, 0);
+	short before = asked.ifr_flags;
+
+	CHECK(!(before & IFF_PROMISC));
+	/* As netsniff-ng does. */
+	asked.ifr_flags |= IFF_PROMISC;
+	CHECK(ioctl(far, SIOCSIFFLAGS, &asked) == 0 && ioctl(near, SIOCSIFFLAGS, &asked) == 0);
+	CHECK(ask(SIOCGIFFLAGS, NEAR).ifr_flags == (before | IFF_PROMISC));
+	put_to(far, FAR, (const uint8_t *)"\2none", PROTOCOL, 1, 60);
+	CHECK(gets(near, 1, 60));
+	asked.ifr_flags = before;
+	CHECK(ioctl(near, SIOCSIFFLAGS, &asked) == 0);
+	CHECK(ask(SIOCGIFFLAGS, NEAR).ifr_flags == before);
+}
+
 CASE(ethtool_tells_the_link_and_who_drives_it)
 {
 	struct ethtool_value link = { .cmd = ETHTOOL_GLINK };

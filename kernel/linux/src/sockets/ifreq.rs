@@ -38,6 +38,11 @@ impl InterfaceRequest {
         self.bytes[NAME..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word))
     }
 
+    /// The flags that it sets.
+    pub fn flags(&self) -> u16 {
+        self.bytes[NAME..].first_chunk().map_or(0, |half| u16::from_ne_bytes(*half))
+    }
+
     /// The address in the program where more is asked.
     pub fn address(&self) -> u64 {
         self.bytes[NAME..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))

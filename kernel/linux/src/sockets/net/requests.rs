@@ -5,11 +5,13 @@ use alloc::sync::Arc;
 use core::net::IpAddr;
 
 use crtos_abi::UserAddr;
-use linux_raw_sys::{ioctl, net};
+use crtos_core::task::Mutex;
+use linux_raw_sys::{general as linux, ioctl, net};
 
-use super::interface::{self, Interface};
+use super::interface::{self, Interface, Reception};
 use crate::{
     abi::{Errno, SysResult},
+    remote,
     sockets::{
         ethtool::{self, ETHTOOL},
         ifreq::InterfaceRequest,
@@ -21,6 +23,11 @@ use crate::{
 const UP: u16 = 0x0001;
 const RUNNING: u16 = 0x0040;
 const ALWAYS: u16 = 0x0002 | 0x1000;
+/// It receives everything (IFF_PROMISC), which alone can be changed here.
+const EVERYTHING: u16 = 0x0100;
+/// The flags that Linux has changed by programs: that, and those of being up, of addresses for
+/// groups, and of what no interface here has.
+const CHANGEABLE: u16 = 0x0001 | EVERYTHING | 0x0200 | 0x1000;
 /// The kind of hardware (ARPHRD_ETHER).
 pub const HARDWARE: u16 = 1;
 
@@ -62,10 +69,42 @@ fn changes(request: u32) -> bool {
     )
 }
 
-/// The flags of an interface.
+/// The numbers of the interfaces that receive everything because a program has set their flags, 0
+/// for none.
+static OPEN: Mutex<[u32; interface::MOST]> = Mutex::new([0; interface::MOST]);
+
+/// The flags of an interface. Thread context; may sleep.
 pub fn flags(interface: &dyn Interface) -> u16 {
     let up = if interface.is_up() { UP } else { 0 };
-    up | ALWAYS | if interface.has_carrier() { RUNNING } else { 0 }
+    let open = if OPEN.lock().contains(&interface.index()) { EVERYTHING } else { 0 };
+    up | ALWAYS | open | if interface.has_carrier() { RUNNING } else { 0 }
+}
+
+/// A program sets the flags of an interface: it receives everything from now on, or no more.
+/// EOPNOTSUPP for another change. May sleep.
+fn set_flags(interface: &dyn Interface, wanted: u16) -> SysResult {
+    if !remote::is_capable(linux::CAP_NET_ADMIN)? {
+        return Err(Errno::EPERM);
+    }
+    let changed = (flags(interface) ^ wanted) & CHANGEABLE;
+    if changed & !EVERYTHING != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if changed == 0 {
+        return Ok(0);
+    }
+    let mut all = OPEN.lock();
+    if let Some(own) = all.iter_mut().find(|index| **index == interface.index()) {
+        *own = 0;
+        interface.refuse(Reception::All);
+        return Ok(0);
+    }
+    // Those that are gone make place.
+    let is_free = |index: &&mut u32| **index == 0 || interface::by_index(**index).is_none();
+    let place = all.iter_mut().find(is_free).ok_or(Errno::ENOBUFS)?;
+    interface.admit(Reception::All)?;
+    *place = interface.index();
+    Ok(0)
 }
 
 /// A `struct sockaddr_in`.
@@ -93,6 +132,9 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
         return Some(ethtool::tell(UserAddr::new(ifreq.address()), || {
             Some(interface.has_carrier())
         }));
+    }
+    if request == ioctl::SIOCSIFFLAGS {
+        return Some(set_flags(&*interface, ifreq.flags()));
     }
     if changes(request) {
         return Some(Err(Errno::EOPNOTSUPP));
