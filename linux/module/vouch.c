@@ -52,6 +52,7 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_FILE_NAME:
 	case CRTOS_OP_MAY:
 	case CRTOS_OP_SOCKET:
+	case CRTOS_OP_LOCKED:
 		return true;
 	}
 	return false;
@@ -539,6 +540,19 @@ static s64 tell_memory_limits(u64 words[6])
 	return 0;
 }
 
+/*
+ * Has Linux tell that so many bytes of the caller's memory are locked. The shadow itself locks
+ * none, and nothing of Linux's depends on the number.
+ */
+static s64 note_locked(u64 bytes)
+{
+	if (mmap_write_lock_killable(current->mm))
+		return -EINTR;
+	current->mm->locked_vm = bytes >> PAGE_SHIFT;
+	mmap_write_unlock(current->mm);
+	return 0;
+}
+
 /* The scheduling of a thread of the caller's namespace, 0 for the caller, as Operation tells. */
 static s64 tell_scheduling(u64 tid)
 {
@@ -654,6 +668,9 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 		break;
 	case CRTOS_OP_MEMORY_LIMITS:
 		*result = tell_memory_limits(words);
+		break;
+	case CRTOS_OP_LOCKED:
+		*result = note_locked(request->args[0]);
 		break;
 	case CRTOS_OP_REGISTERS:
 		*result = tell_registers(process, request->args[0], words);

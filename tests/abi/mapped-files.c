@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -554,6 +555,88 @@ CASE(memory_that_is_mapped_locked_is_locked)
 	FAILS(EINVAL, madvise(a, PAGE, MADV_PAGEOUT));
 	CHECK(munlock(a, 4 * PAGE) == 0 && madvise(a, PAGE, MADV_PAGEOUT) == 0);
 	CHECK(munmap(a, 4 * PAGE) == 0 && close(fd) == 0);
+}
+
+/* Tells which of the pages are in memory, as a number in base 2. */
+static unsigned present(char *memory, int pages)
+{
+	unsigned char vector[32];
+	unsigned all = 0;
+
+	CHECK(mincore(memory, pages * PAGE, vector) == 0);
+	for (int i = 0; i < pages; i++)
+		all |= (vector[i] & 1u) << i;
+	return all;
+}
+
+CASE(pages_of_a_file_in_memory_are_there_when_they_are_made)
+{
+	int fd = memfd_create("pages", 0);
+	struct stat status;
+	char *a;
+
+	CHECK(ftruncate(fd, 8 * PAGE) == 0);
+	a = map(fd, 8 * PAGE, PROT_READ | PROT_WRITE, 0);
+	CHECK(present(a, 8) == 0);
+	a[2 * PAGE] = 1;
+	CHECK(pwrite(fd, "w", 1, 5 * PAGE) == 1 && present(a, 8) == 0x24);
+	CHECK(mprotect(a, PAGE, PROT_READ) == 0 && present(a + PAGE, 6) == 0x12);
+	/* No memory is taken for what is only to be locked when it comes. */
+	CHECK(mlock2(a, 8 * PAGE, MLOCK_ONFAULT) == 0 && present(a, 8) == 0x24);
+	CHECK(fstat(fd, &status) == 0 && status.st_blocks == 2 * 8 && munlock(a, 8 * PAGE) == 0);
+	CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * PAGE, PAGE) == 0);
+	CHECK(present(a, 8) == 0x20 && fstat(fd, &status) == 0 && status.st_blocks == 8);
+	CHECK(mlock(a + 6 * PAGE, PAGE) == 0 && present(a, 8) == 0x60);
+	CHECK(munlock(a, 8 * PAGE) == 0 && ftruncate(fd, PAGE) == 0 && present(a, 8) == 0);
+	CHECK(mlock2(a, 8 * PAGE, MLOCK_ONFAULT) == 0 && munlock(a, 8 * PAGE) == 0);
+	CHECK(munmap(a, 8 * PAGE) == 0 && close(fd) == 0);
+}
+
+CASE(pages_of_a_file_in_memory_move_and_leave_their_mapping)
+{
+	int fd = memfd_create("moved", 0);
+	char *a, *b, *own;
+
+	CHECK(ftruncate(fd, 4 * PAGE) == 0);
+	a = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, 0);
+	memset(a, 'a', 4 * PAGE);
+	b = (char *)syscall(SYS_mremap, a + PAGE, 2 * PAGE, 2 * PAGE,
+			    MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	CHECK(b != MAP_FAILED && b[0] == 'a' && a[PAGE] == 'a');
+	a[PAGE] = 'b';
+	CHECK(b[0] == 'b' && munmap(a, 4 * PAGE) == 0 && b[PAGE] == 'a');
+	b[PAGE] = 'c';
+	own = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 2 * PAGE);
+	own[1] = 'o';
+	a = (char *)syscall(SYS_mremap, own, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	CHECK(a != MAP_FAILED && a[0] == 'c' && a[1] == 'o' && own[0] == 'c' && own[1] == 'a');
+	CHECK(munmap(a, PAGE) == 0 && munmap(own, PAGE) == 0 && munmap(b, 2 * PAGE) == 0);
+	CHECK(close(fd) == 0);
+}
+
+CASE(no_file_is_mapped_to_grow_down)
+{
+	int fd = make_with("file");
+
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_GROWSDOWN, fd, 0));
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_GROWSDOWN, fd, 0));
+	CHECK(close(fd) == 0);
+}
+
+/* Since Linux 6.7, whatever rights the mapping has. */
+CASE(who_may_write_to_a_file_makes_holes)
+{
+	int fd = make_shared_memory(), reader = shm_open(name, O_RDONLY, 0), major, minor;
+	char *a = map(fd, PAGE, PROT_READ, 0), *b = map(reader, PAGE, PROT_READ, 0);
+	struct utsname about;
+
+	shm_unlink(name);
+	CHECK(pwrite(fd, "a", 1, 0) == 1 && a[0] == 'a');
+	FAILS(EACCES, madvise(b, PAGE, MADV_REMOVE));
+	CHECK(uname(&about) == 0 && sscanf(about.release, "%d.%d", &major, &minor) == 2);
+	if (major > 6 || (major == 6 && minor >= 7))
+		CHECK(madvise(a, PAGE, MADV_REMOVE) == 0 && a[0] == 0 && b[0] == 0);
+	CHECK(munmap(a, PAGE) == 0 && munmap(b, PAGE) == 0 && close(fd) == 0 && close(reader) == 0);
 }
 
 CASE(a_private_mapping_makes_no_hole)

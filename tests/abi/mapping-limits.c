@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Limits of what a process may map: RLIMIT_AS and RLIMIT_DATA.
+ * Limits of what a process may map, RLIMIT_AS and RLIMIT_DATA, and lock, RLIMIT_MEMLOCK.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -252,4 +252,118 @@ CASE(others_are_limited_by_their_number)
 	CHECK(write(ends[1], "x", 1) == 1);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	FAILS(ESRCH, prlimit(child, RLIMIT_AS, NULL, &before));
+}
+
+#define PAGE 4096L
+
+/* How much is locked, in KiB, by what Linux tells. */
+static long locked(void)
+{
+	FILE *status = fopen("/proc/self/status", "r");
+	char line[200];
+	long locked = -1;
+
+	CHECK(status);
+	while (fgets(line, sizeof(line), status))
+		sscanf(line, "VmLck: %ld", &locked);
+	fclose(status);
+	return locked;
+}
+
+CASE(it_is_told_how_much_is_locked)
+{
+	char *memory = mapped(8 * PAGE, MEMORY);
+	int status;
+
+	CHECK(locked() == 0 && mlock(memory, 3 * PAGE) == 0 && locked() == 12);
+	CHECK(mlock2(memory + 2 * PAGE, 2 * PAGE, MLOCK_ONFAULT) == 0 && locked() == 16);
+	/* A child has locked nothing. */
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(locked() != 0);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(munlock(memory, 2 * PAGE) == 0 && locked() == 8);
+	CHECK(munlockall() == 0 && locked() == 0);
+	CHECK(munmap(memory, 8 * PAGE) == 0);
+}
+
+/* Does that in a child that is nobody and may lock so many pages. */
+static void as_nobody(long pages, void (*act)(char *memory))
+{
+	struct rlimit limit = { pages * PAGE, pages * PAGE };
+	char *memory = mapped(16 * PAGE, MEMORY);
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0 && setuid(65534) == 0);
+		act(memory);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(munmap(memory, 16 * PAGE) == 0);
+}
+
+#define AGAIN(call) FAILS(EAGAIN, (call) == MAP_FAILED ? -1 : 0)
+#define LOCKED (PROT_READ | PROT_WRITE), MAP_PRIVATE | MAP_LOCKED
+
+static void lock_some(char *memory)
+{
+	char *more;
+
+	CHECK(mlock(memory, 4 * PAGE) == 0);
+	/* What is locked already counts once. */
+	CHECK(mlock(memory, 4 * PAGE) == 0 && mlock2(memory + PAGE, PAGE, MLOCK_ONFAULT) == 0);
+	FAILS(ENOMEM, mlock(memory, 5 * PAGE));
+	FAILS(ENOMEM, mlock(memory + 4 * PAGE, 1));
+	FAILS(ENOMEM, mlock2(memory + 4 * PAGE, 1, MLOCK_ONFAULT));
+	FAILS(ENOMEM, mlockall(MCL_CURRENT));
+	AGAIN(map(PAGE, LOCKED));
+	CHECK(munlock(memory, PAGE) == 0);
+	AGAIN(map(2 * PAGE, LOCKED));
+	more = mapped(PAGE, LOCKED);
+	AGAIN(mremap(more, PAGE, 2 * PAGE, MREMAP_MAYMOVE));
+	CHECK(munmap(more, PAGE) == 0 && munlockall() == 0);
+	CHECK(mlockall(MCL_FUTURE) == 0);
+	AGAIN(map(5 * PAGE, MEMORY));
+	more = mapped(4 * PAGE, MEMORY);
+	AGAIN(map(PAGE, MEMORY));
+	CHECK(munmap(more, 4 * PAGE) == 0);
+	munmap(mapped(PAGE, MEMORY), PAGE);
+	CHECK(munlockall() == 0);
+	munmap(mapped(5 * PAGE, MEMORY), 5 * PAGE);
+}
+
+static void lock_none(char *memory)
+{
+	FAILS(EPERM, mlock(memory, PAGE));
+	FAILS(EPERM, mlock(memory, 0));
+	FAILS(EPERM, mlock2(memory, PAGE, MLOCK_ONFAULT));
+	FAILS(EINVAL, mlock2(memory, PAGE, 2));
+	FAILS(EPERM, mlockall(MCL_CURRENT));
+	FAILS(EPERM, mlockall(MCL_FUTURE));
+	FAILS(EINVAL, mlockall(MCL_ONFAULT));
+	FAILS(EPERM, map(PAGE, LOCKED) == MAP_FAILED ? -1 : 0);
+	CHECK(munlock(memory, PAGE) == 0 && munlockall() == 0);
+}
+
+CASE(no_more_than_the_limit_is_locked)
+{
+	as_nobody(4, lock_some);
+}
+
+CASE(who_may_lock_nothing_has_no_permission)
+{
+	as_nobody(0, lock_none);
+}
+
+CASE(root_locks_as_much_as_it_wants)
+{
+	char *memory = mapped(16 * PAGE, MEMORY);
+
+	limit(RLIMIT_MEMLOCK, 0);
+	CHECK(mlock(memory, 16 * PAGE) == 0 && mlockall(MCL_FUTURE) == 0);
+	munmap(mapped(16 * PAGE, LOCKED), 16 * PAGE);
+	CHECK(munlockall() == 0 && munmap(memory, 16 * PAGE) == 0);
 }

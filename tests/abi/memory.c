@@ -228,6 +228,57 @@ CASE(bad_resizes_are_refused)
 	FAILS(EFAULT, mremap(b, PAGE, 2 * PAGE, MREMAP_MAYMOVE));
 }
 
+/* mremap with MREMAP_DONTUNMAP to an address, with further flags. */
+static char *move_pages(char *from, size_t old, size_t new, int flags, char *to)
+{
+	return (char *)syscall(SYS_mremap, from, old, new, flags | MREMAP_DONTUNMAP, to);
+}
+
+CASE(pages_move_and_leave_their_mapping)
+{
+	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE), *b, *room;
+
+	memset(a, 'a', 4 * PAGE);
+	b = move_pages(a + PAGE, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE, NULL);
+	CHECK(b != MAP_FAILED && b != a + PAGE && b[0] == 'a' && b[2 * PAGE - 1] == 'a');
+	CHECK(a[0] == 'a' && a[PAGE] == 0 && a[2 * PAGE] == 0 && a[3 * PAGE] == 'a');
+	a[PAGE] = 'n';
+	CHECK(b[0] == 'a' && munmap(b, 2 * PAGE) == 0 && a[PAGE] == 'n');
+	room = map(8 * PAGE, PROT_NONE);
+	b = move_pages(a, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room + PAGE);
+	CHECK(b == room + PAGE && b[0] == 'a' && a[0] == 0 && touch(room, 0) == SIGSEGV);
+	/* A place that is taken, or is not, is a wish. */
+	CHECK(munmap(room + 4 * PAGE, 4 * PAGE) == 0);
+	CHECK(move_pages(a, PAGE, PAGE, MREMAP_MAYMOVE, room + 4 * PAGE) == room + 4 * PAGE);
+	b = move_pages(a, PAGE, PAGE, MREMAP_MAYMOVE, room);
+	CHECK(b != MAP_FAILED && b != room && munmap(b, PAGE) == 0 && munmap(room, 8 * PAGE) == 0);
+	/* Memory that is locked is not locked where it was. */
+	CHECK(mlock(a, PAGE) == 0);
+	b = move_pages(a, PAGE, PAGE, MREMAP_MAYMOVE, NULL);
+	CHECK(b != MAP_FAILED && madvise(a, PAGE, MADV_DONTNEED) == 0);
+	FAILS(EINVAL, madvise(b, PAGE, MADV_DONTNEED));
+	CHECK(munmap(b, PAGE) == 0 && munmap(a, 4 * PAGE) == 0);
+}
+
+CASE(pages_that_cannot_leave_their_mapping_stay)
+{
+	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE), *high = at(0x7ffffffff000);
+
+	memset(a, 'a', 4 * PAGE);
+	FAILS(EINVAL, move_pages(a, PAGE, PAGE, 0, NULL));
+	FAILS(EINVAL, move_pages(a, PAGE, PAGE, MREMAP_FIXED, a + 2 * PAGE));
+	FAILS(EINVAL, move_pages(a, PAGE, 2 * PAGE, MREMAP_MAYMOVE, NULL));
+	FAILS(EINVAL, move_pages(a, 2 * PAGE, PAGE, MREMAP_MAYMOVE, NULL));
+	FAILS(EINVAL, move_pages(a, PAGE, PAGE, MREMAP_MAYMOVE, a + 1));
+	FAILS(EINVAL, move_pages(a, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE, a + PAGE));
+	FAILS(EINVAL, move_pages(a, PAGE, PAGE, MREMAP_MAYMOVE, high));
+	FAILS(EINVAL, move_pages(a + 1, PAGE, PAGE, MREMAP_MAYMOVE, NULL));
+	CHECK(mprotect(a + PAGE, PAGE, PROT_READ) == 0);
+	FAILS(EFAULT, move_pages(a, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE, NULL));
+	CHECK(a[0] == 'a' && a[PAGE] == 'a' && munmap(a, 4 * PAGE) == 0);
+	FAILS(EFAULT, move_pages(a, PAGE, PAGE, MREMAP_MAYMOVE, NULL));
+}
+
 CASE(memory_that_is_given_up_is_zero)
 {
 	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
@@ -268,6 +319,27 @@ CASE(locked_memory_is_not_given_up)
 	munmap(a, 4 * PAGE);
 }
 
+CASE(memory_is_given_up_beside_a_hole)
+{
+	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+
+	memset(a, 'y', 3 * PAGE);
+	CHECK(munmap(a + PAGE, PAGE) == 0);
+	FAILS(ENOMEM, madvise(a, 3 * PAGE, MADV_DONTNEED));
+	CHECK(a[0] == 0 && a[2 * PAGE] == 0 && munmap(a, 3 * PAGE) == 0);
+}
+
+CASE(rights_change_up_to_a_hole)
+{
+	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+
+	CHECK(munmap(a + PAGE, PAGE) == 0);
+	FAILS(ENOMEM, mprotect(a, 3 * PAGE, PROT_READ));
+	CHECK(touch(a, 1) == SIGSEGV && touch(a + 2 * PAGE, 1) == 0);
+	FAILS(ENOMEM, mprotect(a + PAGE, 2 * PAGE, PROT_READ));
+	CHECK(touch(a + 2 * PAGE, 1) == 0 && munmap(a, 3 * PAGE) == 0);
+}
+
 CASE(bad_advice_is_refused)
 {
 	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
@@ -276,6 +348,8 @@ CASE(bad_advice_is_refused)
 	FAILS(EINVAL, madvise(a, PAGE, 1000));
 	FAILS(EINVAL, madvise(a, PAGE, 5));
 	FAILS(EINVAL, madvise(a + 1, PAGE, MADV_NORMAL));
+	/* No huge page fits there. */
+	FAILS(EINVAL, madvise(a, 3 * PAGE, 25 /* MADV_COLLAPSE */));
 	munmap(a, 3 * PAGE);
 }
 
@@ -316,6 +390,16 @@ CASE(memory_with_a_hole_cannot_be_locked_or_synced)
 	memset(a, 'y', 3 * PAGE);
 	munmap(a + PAGE, PAGE);
 	FAILS(ENOMEM, mlock(a, 3 * PAGE));
+	FAILS(ENOMEM, mlock(a + PAGE, PAGE));
+	/* What lies before the hole is locked. */
+	FAILS(EINVAL, madvise(a, PAGE, MADV_DONTNEED));
+	CHECK(madvise(a + 2 * PAGE, PAGE, MADV_COLD) == 0);
+	FAILS(ENOMEM, munlock(a, 3 * PAGE));
+	CHECK(madvise(a, PAGE, MADV_COLD) == 0);
+	/* As many bytes as that are none, or too many. */
+	CHECK(mlock(a, -1UL) == 0 && munlock(a, -1UL) == 0);
+	FAILS(EINVAL, mlock(a, -2 * PAGE));
+	FAILS(EINVAL, munlock(a, -2 * PAGE));
 	FAILS(ENOMEM, msync(a, 3 * PAGE, MS_SYNC));
 	FAILS(ENOMEM, mincore(a, 3 * PAGE, vector));
 	munmap(a, 3 * PAGE);
@@ -345,6 +429,37 @@ CASE(locked_memory_is_there_as_soon_as_it_can_be_written)
 	CHECK(resident(stack, 16) == 8 && resident(stack + PAGE, 8) == 8);
 	munmap(stack, 16 * PAGE);
 	CHECK(munlockall() == 0);
+}
+
+CASE(memory_is_locked_when_it_is_touched)
+{
+	char *a = map(8 * PAGE, PROT_READ | PROT_WRITE), *b;
+
+	FAILS(EINVAL, mlock2(a, PAGE, 2));
+	CHECK(mlock2(a, 4 * PAGE, MLOCK_ONFAULT) == 0 && resident(a, 8) == 0);
+	a[PAGE] = 1;
+	CHECK(resident(a, 8) == 1);
+	FAILS(EINVAL, madvise(a + PAGE, PAGE, MADV_DONTNEED));
+	CHECK(mlock(a, 2 * PAGE) == 0 && resident(a, 8) == 2 && munlock(a, 8 * PAGE) == 0);
+	CHECK(madvise(a, 8 * PAGE, MADV_DONTNEED) == 0 && resident(a, 8) == 0);
+	FAILS(EINVAL, mlockall(MCL_ONFAULT));
+	CHECK(mlockall(MCL_FUTURE | MCL_ONFAULT) == 0);
+	b = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+		 -1, 0);
+	CHECK(resident(b, 8) == 0);
+	b[0] = 1;
+	FAILS(EINVAL, madvise(b, PAGE, MADV_DONTNEED));
+	CHECK(mprotect(b, 8 * PAGE, PROT_READ) == 0);
+	CHECK(mprotect(b, 8 * PAGE, PROT_READ | PROT_WRITE) == 0 && resident(b, 8) == 1);
+	CHECK(munmap(b, 8 * PAGE) == 0 && madvise(a, PAGE, MADV_DONTNEED) == 0);
+	/* What is there already alone is locked, and what comes is not any more. */
+	CHECK(mlockall(MCL_CURRENT | MCL_ONFAULT) == 0 && resident(a, 8) == 0);
+	FAILS(EINVAL, madvise(a, PAGE, MADV_DONTNEED));
+	b = map(PAGE, PROT_READ | PROT_WRITE);
+	b[0] = 1;
+	CHECK(madvise(b, PAGE, MADV_DONTNEED) == 0 && munmap(b, PAGE) == 0);
+	CHECK(munlockall() == 0 && madvise(a, PAGE, MADV_DONTNEED) == 0);
+	CHECK(munmap(a, 8 * PAGE) == 0);
 }
 
 CASE(the_heap_grows_and_shrinks)

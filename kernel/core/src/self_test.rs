@@ -8,8 +8,8 @@ use crate::devices::interrupts;
 use crate::mm::frames::{PRIVATE, SHARED};
 use crate::mm::heap;
 use crate::mm::space::{
-    Access, AddressSpace, FaultError, Kind, Map, MapError, Piece, Placement, Protection, Revoke,
-    Revoked, Shared,
+    Access, AddressSpace, FaultError, Kind, Lock, Map, MapError, Move, Piece, Placement,
+    Protection, Revoke, Revoked, Shared,
 };
 use crate::task::{
     Mutex, Scheduling, Spawn, Thread, Timer, WaitError, WaitQueue, WakeReason, block, current,
@@ -324,7 +324,7 @@ fn spaces() {
         map(&space, Placement::Fixed(large + 0x20_0000), 0x1000, Kind::Anonymous),
         Ok(large + 0x20_0000)
     );
-    let Ok(moved) = space.remap(large + 0x10_0000, 0x10_0000, 0x20_0000, true, None) else {
+    let Ok(moved) = space.remap(large + 0x10_0000, 0x10_0000, 0x20_0000, Move::Anywhere) else {
         panic!("no move")
     };
     assert_eq!(space.read(moved + 0x2_3456, &mut back[..5000]), Ok(()));
@@ -356,7 +356,7 @@ fn spaces() {
     );
     // What must be present and cannot be is not mapped; MAP_POPULATE is only a wish.
     let more = SHARED.usage().1 * 4096 + 0x20_0000;
-    space.set_populate(true);
+    space.lock_future(Lock::Present);
     let usage = space.usage();
     assert_eq!(map(&space, anywhere, more, Kind::Anonymous), Err(MapError::NoMemory));
     assert_eq!(space.usage(), usage);

@@ -172,8 +172,8 @@ pub const OP_SET_SCHEDULING: u32 = 12;
 pub const OP_COPY: u32 = 13;
 /// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
 /// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`], [`OP_LIMITS`], [`OP_MEMORY_LIMITS`],
-/// [`OP_REGISTERS`], [`OP_SHARE`], [`OP_FILE_NAME`], [`OP_MAY`] and [`OP_SOCKET`] are carried out
-/// by the module: the shadow, over which its owner has power, never sees them.
+/// [`OP_REGISTERS`], [`OP_SHARE`], [`OP_FILE_NAME`], [`OP_MAY`], [`OP_SOCKET`] and [`OP_LOCKED`]
+/// are carried out by the module: the shadow, over which its owner has power, never sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;
@@ -221,6 +221,8 @@ pub const MAY_LIMIT: u64 = 1;
 pub const MAY_TRACE: u64 = 2;
 /// Tells what kind of a socket a descriptor is.
 pub const OP_SOCKET: u32 = 34;
+/// Says how much memory is locked.
+pub const OP_LOCKED: u32 = 35;
 /// In the fourth argument of `OP_SHARE`, above the number of pages: the realm writes to them.
 pub const SHARE_WRITE: u64 = 0x1_0000_0000;
 /// There as well: pages that the file does not have yet are made, all and not the first alone.

@@ -256,6 +256,12 @@ pub enum Operation<'a> {
     /// Tell the limits of the memory of the caller. Carried out by the module. Result: 0, and
     /// [`MemoryLimits`] in the words of the reply.
     MemoryLimits,
+    /// Say how much memory the program has locked, so that Linux tells of that (VmLck). Carried out
+    /// by the module. Result: 0.
+    Locked {
+        /// Bytes.
+        bytes: u64,
+    },
     /// Tell what holds for descriptors. Result: [`DescriptorLimits::to_word`].
     DescriptorLimits,
     /// Tell which numbers of descriptors are in use. Result: [`DescriptorsInUse::to_word`].
@@ -752,6 +758,7 @@ impl<'a> Operation<'a> {
             }
             Self::Socket { fd } => (raw::OP_SOCKET, pad([fd as u32 as u64])),
             Self::MemoryLimits => (raw::OP_MEMORY_LIMITS, pad([])),
+            Self::Locked { bytes } => (raw::OP_LOCKED, pad([bytes])),
             Self::DescriptorLimits => (raw::OP_DESCRIPTOR_LIMITS, pad([])),
             Self::DescriptorsInUse { from } => (raw::OP_DESCRIPTORS_IN_USE, pad([from.into()])),
             Self::PlaceDescriptors { first, place, remove } => {
@@ -858,6 +865,7 @@ impl<'a> Operation<'a> {
             },
             raw::OP_SOCKET => Self::Socket { fd: half(first)? as i32 },
             raw::OP_MEMORY_LIMITS => Self::MemoryLimits,
+            raw::OP_LOCKED => Self::Locked { bytes: first },
             raw::OP_DESCRIPTOR_LIMITS => Self::DescriptorLimits,
             raw::OP_DESCRIPTORS_IN_USE => Self::DescriptorsInUse { from: half(first)? },
             raw::OP_PLACE_DESCRIPTORS => {
@@ -956,6 +964,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_MAY => "may",
         raw::OP_SOCKET => "kind of a socket",
         raw::OP_MEMORY_LIMITS => "memory limits",
+        raw::OP_LOCKED => "locked",
         raw::OP_REGISTERS => "registers",
         raw::OP_SHARE => "share",
         raw::OP_TOPOLOGY => "topology",

@@ -77,6 +77,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             pid: Pid::new(pid).unwrap(),
         }),
         any::<i32>().prop_map(|fd| Operation::Socket { fd }),
+        any::<u64>().prop_map(|bytes| Locked { bytes }),
     ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),

@@ -19,7 +19,7 @@ pub mod regions;
 
 pub use entry::{Entry, Flags};
 pub use frames::{BLOCK_SIZE, FRAME_SIZE, Frame, FramePool, FrameSize};
-pub use regions::{Attributes, Backing, OnFork, Region, Regions, Usage};
+pub use regions::{Attributes, Backing, Lock, OnFork, Region, Regions, Usage};
 
 use bitflags::bitflags;
 use crtos_abi::UserAddr;
@@ -85,4 +85,6 @@ pub enum MapError {
     Access,
     /// EFAULT: nothing is mapped there (mremap).
     Fault,
+    /// EAGAIN: more would be locked than may be.
+    Again,
 }

@@ -48,6 +48,25 @@ impl<O> Backing<O> {
     }
 }
 
+/// Whether memory is locked (mlock).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lock {
+    /// It is not.
+    #[default]
+    None,
+    /// It is from when it is touched (MLOCK_ONFAULT).
+    OnFault,
+    /// It is, and present.
+    Present,
+}
+
+impl Lock {
+    /// Says whether it is locked at all.
+    pub fn is_locked(self) -> bool {
+        self != Self::None
+    }
+}
+
 /// What a forked process gets of a region, if not its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OnFork {
@@ -64,8 +83,8 @@ pub struct Attributes<O> {
     pub protection: Protection,
     /// Its use.
     pub kind: Kind,
-    /// The memory is locked (mlock).
-    pub locked: bool,
+    /// Whether the memory is locked.
+    pub lock: Lock,
     /// What a forked process gets.
     pub on_fork: OnFork,
     /// The object behind it; `None` for memory that is zero at first.
@@ -76,12 +95,17 @@ impl<O> Attributes<O> {
     /// Makes the attributes of memory of its own.
     pub const fn plain(protection: Protection, kind: Kind) -> Self {
         let on_fork = OnFork { omitted: false, cleared: false };
-        Self { protection, kind, locked: false, on_fork, backing: None }
+        Self { protection, kind, lock: Lock::None, on_fork, backing: None }
     }
 
     /// Says whether writes go to an object.
     pub fn is_shared(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.shared)
+    }
+
+    /// Says whether the program may give itself the right to write.
+    pub fn may_write(&self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.may_write)
     }
 
     /// Says whether RLIMIT_DATA counts the region.
@@ -106,8 +130,8 @@ impl<O> Attributes<O> {
             _ => false,
         };
         offsets_meet
-            && (self.protection, self.kind, self.locked, self.on_fork)
-                == (next.protection, next.kind, next.locked, next.on_fork)
+            && (self.protection, self.kind, self.lock, self.on_fork)
+                == (next.protection, next.kind, next.lock, next.on_fork)
     }
 }
 
@@ -164,7 +188,7 @@ pub struct Usage {
     pub mapped: u64,
     /// Writable and private, without stacks (RLIMIT_DATA).
     pub data: u64,
-    /// Locked (RLIMIT_MEMLOCK).
+    /// Locked, without stacks (RLIMIT_MEMLOCK).
     pub locked: u64,
     /// Stacks that the kernel made.
     pub stacks: u64,
@@ -179,7 +203,7 @@ impl Usage {
         };
         change(&mut self.mapped, true);
         change(&mut self.data, attributes.is_data());
-        change(&mut self.locked, attributes.locked);
+        change(&mut self.locked, attributes.lock.is_locked() && attributes.kind != Kind::Stack);
         change(&mut self.stacks, attributes.kind == Kind::Stack);
     }
 
@@ -357,17 +381,17 @@ impl<O: Clone + PartialEq> Regions<O> {
     }
 
     /// Locks a range without holes, or unlocks it.
-    pub fn lock(&mut self, start: UserAddr, length: u64, locked: bool) -> Result<(), MapError> {
-        self.change(start, length, |_| Ok(()), |attributes| attributes.locked = locked)
+    pub fn lock(&mut self, start: UserAddr, length: u64, lock: Lock) -> Result<(), MapError> {
+        self.change(start, length, |_| Ok(()), |attributes| attributes.lock = lock)
     }
 
     /// Locks all that is mapped, or unlocks it.
-    pub fn lock_all(&mut self, locked: bool) {
+    pub fn lock_all(&mut self, lock: Lock) {
         let mut at = UserAddr::NULL;
         while let Some((&start, body)) = self.map.range_mut(at..).next() {
             at = body.end;
-            let lock = |attributes: &mut Attributes<O>| attributes.locked = locked;
-            self.usage.recount(&mut body.attributes, at - start, lock);
+            let change = |attributes: &mut Attributes<O>| attributes.lock = lock;
+            self.usage.recount(&mut body.attributes, at - start, change);
             self.merge(start);
         }
     }
@@ -503,10 +527,14 @@ mod tests {
         Insert(u64, u64, u8, u8),
         Remove(u64, u64),
         Protect(u64, u64, u8),
-        Lock(u64, u64, bool),
-        LockAll(bool),
+        Lock(u64, u64, Lock),
+        LockAll(Lock),
         Clear(u64, u64, bool),
         Find(u64, u64, u64),
+    }
+
+    fn lock() -> impl Strategy<Value = Lock> {
+        prop_oneof![Just(Lock::None), Just(Lock::OnFault), Just(Lock::Present)]
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -514,8 +542,8 @@ mod tests {
             (0..PAGES, 1u64..12, 0u8..8, 0u8..6).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
             (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
             (0..PAGES, 1u64..12, 0u8..8).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
-            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
-            any::<bool>().prop_map(Step::LockAll),
+            (0..PAGES, 1u64..12, lock()).prop_map(|(s, l, how)| Step::Lock(s, l, how)),
+            lock().prop_map(Step::LockAll),
             (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Clear(s, l, on)),
             (1u64..12, 0u64..3, 0..PAGES + 1).prop_map(|(l, a, t)| Step::Find(l, a, t)),
         ]
@@ -576,7 +604,7 @@ mod tests {
         assert_eq!(regions.remove(at(1) + FRAME_SIZE, FRAME_SIZE), none);
         assert_eq!(regions.protect(at(1), FRAME_SIZE, read_write), none);
         assert_eq!(regions.protect(at(1), 3 * FRAME_SIZE, read_write), Ok(()));
-        assert_eq!(regions.lock(at(2), 3 * FRAME_SIZE, true), Ok(()));
+        assert_eq!(regions.lock(at(2), 3 * FRAME_SIZE, Lock::Present), Ok(()));
         // From the middle of one to the middle of another.
         assert_eq!(regions.remove(at(3) + FRAME_SIZE, 3 * FRAME_SIZE), Ok(()));
         assert_eq!(regions.remove(at(5), 3 * FRAME_SIZE), Ok(()));
@@ -660,21 +688,21 @@ mod tests {
                             });
                         }
                     }
-                    Step::Lock(s, l, on) => {
+                    Step::Lock(s, l, how) => {
                         let whole =
                             s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        prop_assert_eq!(regions.lock(page(s), l * FRAME_SIZE, on).is_ok(), whole);
+                        prop_assert_eq!(regions.lock(page(s), l * FRAME_SIZE, how).is_ok(), whole);
                         if whole {
                             (s..s + l).for_each(|page| {
                                 if let Some(entry) = &mut model[page as usize] {
-                                    entry.locked = on
+                                    entry.lock = how
                                 }
                             });
                         }
                     }
-                    Step::LockAll(on) => {
-                        regions.lock_all(on);
-                        model.iter_mut().flatten().for_each(|entry| entry.locked = on);
+                    Step::LockAll(how) => {
+                        regions.lock_all(how);
+                        model.iter_mut().flatten().for_each(|entry| entry.lock = how);
                     }
                     Step::Clear(s, l, on) => {
                         let result = regions
@@ -723,7 +751,7 @@ mod tests {
                             && !a.is_shared()
                             && a.kind != Kind::Stack
                     }),
-                    locked: bytes(&|a| a.locked),
+                    locked: bytes(&|a| a.lock.is_locked() && a.kind != Kind::Stack),
                     stacks: bytes(&|a| a.kind == Kind::Stack),
                 };
                 prop_assert_eq!(regions.usage(), usage);

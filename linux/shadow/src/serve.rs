@@ -136,6 +136,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         | Operation::IsCapable { .. }
         | Operation::Limits { .. }
         | Operation::MemoryLimits
+        | Operation::Locked { .. }
         | Operation::FileName { .. }
         | Operation::May { .. }
         | Operation::Socket { .. }

@@ -124,6 +124,11 @@ impl Object {
         matches!(self.owner, Owner::Link(_))
     }
 
+    /// Whether it is memory that is where it is: of a device or of a link.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self.owner, Owner::Device(_) | Owner::Link(_))
+    }
+
     /// Pages of a file that Linux shares, which are at places of the share window. Each comes when
     /// it is touched. Of a file there is one object to read, and one to write; the second one is
     /// made beside the first. Not on a real-time path.

@@ -16,7 +16,7 @@ use linux_raw_sys::general as linux;
 use crtos_core::{
     mm::{
         object::{Known, Object},
-        space::{AddressSpace, MapError, Protection},
+        space::{AddressSpace, MapError},
         window,
     },
     task::Mutex,
@@ -76,10 +76,10 @@ pub fn punch(space: &AddressSpace, start: UserAddr, length: u64) -> Result<(), E
             at += part;
             continue;
         };
-        if region.attributes.locked {
+        if region.attributes.lock.is_locked() {
             return Err(Errno::EINVAL);
         }
-        if !region.protection().contains(Protection::WRITE) {
+        if !region.attributes.may_write() {
             return Err(Errno::EACCES);
         }
         let (mirror, shown) = space.in_mirror(object, offset).ok_or(Errno::EINVAL)?;
@@ -89,4 +89,13 @@ pub fn punch(space: &AddressSpace, start: UserAddr, length: u64) -> Result<(), E
         at += part;
     }
     Ok(())
+}
+
+/// Where the shadow has the page at `at` of the program, if that is of a file in Linux's memory,
+/// and how many bytes from there, of those before `end`.
+pub fn mirror(space: &AddressSpace, at: UserAddr, end: UserAddr) -> Option<(UserAddr, u64)> {
+    let region = space.region(at)?;
+    let (object, offset) = region.object_at(at).filter(|(object, _)| object.is_linuxs())?;
+    let (mirror, shown) = space.in_mirror(object, offset)?;
+    Some((mirror, shown.min(region.end.min(end) - at)))
 }

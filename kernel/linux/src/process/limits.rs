@@ -66,6 +66,16 @@ pub fn of_memory() -> Result<MemoryLimits, Errno> {
     Ok(MemoryLimits::from_words(&words))
 }
 
+/// Bytes that the program of the calling thread may lock, in all, and keep in memory for devices.
+/// Sleeps.
+pub fn lockable() -> Result<u64, Errno> {
+    if remote::is_capable(linux::CAP_IPC_LOCK)? {
+        return Ok(u64::MAX);
+    }
+    let [soft, _] = of_memory()?.locked;
+    Ok(soft)
+}
+
 impl Process {
     /// The limit of a resource, if Linux is not told of that. Any context.
     pub fn own_limit(&self, resource: u32) -> Option<Limit> {
@@ -131,8 +141,19 @@ pub fn renew(process: &Arc<Process>, resource: u32) -> Result<(), Errno> {
         | linux::RLIMIT_NOFILE
         | linux::RLIMIT_CPU
         | linux::RLIMIT_RTTIME => note(process, resource, &of(process)?),
+        linux::RLIMIT_MEMLOCK => note_lockable(process),
         _ => Ok(()),
     }
+}
+
+/// Linux says how much may be locked when something is. What is locked without a further call
+/// (MCL_FUTURE) counts by what it said last.
+fn note_lockable(process: &Process) -> Result<(), Errno> {
+    let space = user::space()?;
+    if Arc::ptr_eq(&process.space, &space) {
+        space.set_lock_limit(lockable()?);
+    }
+    Ok(())
 }
 
 fn of(process: &Process) -> Result<Limits, Errno> {

@@ -2,9 +2,10 @@
 //! Memory calls. None of them but a mapping of a file asks anything of Linux.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::{ops::Range, sync::atomic::Ordering};
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_channel::Operation;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -12,7 +13,7 @@ use crtos_core::devices::links::Link;
 use crtos_core::mm::{
     held::Held,
     object::Object,
-    space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
+    space::{AddressSpace, Backing, Lock, Map, MapError, Move, Placement, Protection},
 };
 
 use super::descriptors::remote;
@@ -21,7 +22,7 @@ use crate::{
     devices,
     files::{self, Description, Object as File, device::Device},
     memory::{mappings, shared, user},
-    process::lapse,
+    process::{lapse, limits},
     remote,
 };
 
@@ -34,6 +35,7 @@ impl From<MapError> for Errno {
             MapError::Denied => Self::EPERM,
             MapError::Access => Self::EACCES,
             MapError::Fault => Self::EFAULT,
+            MapError::Again => Self::EAGAIN,
         }
     }
 }
@@ -60,9 +62,13 @@ fn range(start: UserAddr, length: u64) -> Result<(UserAddr, u64), Errno> {
     Ok((start, length))
 }
 
-/// Start and length of the pages in which a range of bytes lies, as mlock(2) is given.
-fn pages_around(address: UserAddr, length: u64) -> Result<(UserAddr, u64), Errno> {
-    range(address.page_down(), length.saturating_add(address.page_offset()))
+/// The pages in which a range of bytes lies, as mlock(2) is given. A length that is too large wraps
+/// around, as under Linux.
+fn pages_around(address: UserAddr, length: u64) -> Result<Range<UserAddr>, Errno> {
+    let start = address.page_down();
+    let last = length.wrapping_add(address.page_offset()).wrapping_add(PAGE_SIZE - 1);
+    let end = start.checked_add(last & !(PAGE_SIZE - 1)).ok_or(Errno::EINVAL)?;
+    Ok(start..end)
 }
 
 fn protection(bits: u64) -> Protection {
@@ -102,7 +108,8 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         true => What::Memory { may_write: true },
         false => what(fd, flags, bits)?,
     };
-    if length == 0 || kind != linux::MAP_PRIVATE && has(linux::MAP_GROWSDOWN) {
+    let is_private_memory = kind == linux::MAP_PRIVATE && matches!(what, What::Memory { .. });
+    if length == 0 || has(linux::MAP_GROWSDOWN) && !is_private_memory {
         if matches!(what, What::File) {
             mappings::is_open(fd)?;
         }
@@ -132,9 +139,13 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     };
     let space = space()?;
     let locked = has(linux::MAP_LOCKED);
+    if locked {
+        lock_limit(&space)?;
+    }
     let populate = locked || has(linux::MAP_POPULATE);
     let map = Map { populate, locked, ..Map::private(placement, length, protection(bits)) };
     let concerned = has(linux::MAP_FIXED) && mappings::concern(&space, address, length);
+    let locked_before = space.mapped().locked;
     let start = if let What::Device(file) = what {
         let backing = registers(&file, &map, kind, offset)?;
         space.map(Map { backing: Some(backing), ..map })?
@@ -153,6 +164,9 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     };
     if concerned {
         mappings::tidy(&space);
+    }
+    if locked {
+        tell_locked(&space, locked_before);
     }
     Ok(start.get())
 }
@@ -273,10 +287,13 @@ pub fn mprotect([address, length, bits, ..]: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let (start, length) = range(UserAddr::new(address), length)?;
-    if length > 0 {
-        space()?.protect(start, length, protection(bits))?;
+    let (space, end) = (space()?, start + length);
+    // Up to a hole, as under Linux.
+    let hole = space.mapped_until(&(start..end));
+    if hole > start {
+        space.protect(start, hole - start, protection(bits))?;
     }
-    Ok(0)
+    if hole < end { Err(Errno::ENOMEM) } else { Ok(0) }
 }
 
 /// pkey_mprotect(address, length, protection, key): there are no keys.
@@ -297,9 +314,12 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     let flags = flags as u32;
     let may_move = flags & linux::MREMAP_MAYMOVE != 0;
     let fixed = flags & linux::MREMAP_FIXED != 0;
-    let known = linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED;
+    let stays = flags & linux::MREMAP_DONTUNMAP != 0;
+    let known = linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED | linux::MREMAP_DONTUNMAP;
     if flags & !known != 0
-        || fixed && (!may_move || !to.is_page_aligned())
+        || fixed && !may_move
+        || stays && (!may_move || old != new)
+        || (fixed || stays) && !to.is_page_aligned()
         || !address.is_page_aligned()
         || new == 0
     {
@@ -308,14 +328,19 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     let (old, new) =
         (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
     let space = space()?;
-    let fixed = fixed.then_some(to);
-    let concerned = mappings::concern(&space, address, old)
-        || fixed.is_some_and(|to| mappings::concern(&space, to, new));
+    let concerned =
+        mappings::concern(&space, address, old) || fixed && mappings::concern(&space, to, new);
+    let how = match may_move {
+        _ if stays => Move::Pages { to, replaces: fixed },
+        _ if fixed => Move::To(to),
+        true => Move::Anywhere,
+        false => Move::No,
+    };
     let mirror = if new > old { mappings::show(&space, address, new)? } else { None };
     // An old length of 0 asks for a second mapping of shared memory.
     let moved = match old {
-        0 => space.map_again(address, new, may_move, fixed),
-        _ => space.remap(address, old, new, may_move, fixed),
+        0 => space.map_again(address, new, how),
+        _ => space.remap(address, old, new, how),
     };
     if let Some(mirror) = mirror {
         space.use_mirror(mirror);
@@ -342,7 +367,8 @@ pub fn msync([address, length, flags, ..]: Args) -> SysResult {
     if space.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 
-/// mincore(address, length, vector): memory is never paged out.
+/// mincore(address, length, vector): memory is never paged out. Linux tells which pages its files
+/// have.
 pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
     let (start, length) = range(UserAddr::new(address), length)?;
     let space = space()?;
@@ -350,9 +376,16 @@ pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
         return Err(Errno::ENOMEM);
     }
     let vector = UserAddr::new(vector);
-    for page in 0..length / PAGE_SIZE {
-        let is_resident = space.is_resident(start + page * PAGE_SIZE);
-        space.write(vector.wrapping_add(page), &[is_resident.into()])?;
+    let (mut at, end) = (start, start + length);
+    while at < end {
+        let told = vector.wrapping_add((at - start) / PAGE_SIZE);
+        if let Some((mirror, part)) = shared::mirror(&space, at, end) {
+            remote::linux(linux::__NR_mincore, &[mirror.get(), part, told.get()])?;
+            at += part;
+            continue;
+        }
+        space.write(told, &[space.is_resident(at).into()])?;
+        at += PAGE_SIZE;
     }
     Ok(0)
 }
@@ -390,12 +423,14 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
     let space = space()?;
     match advice as u32 {
         linux::MADV_DONTNEED | linux::MADV_DONTNEED_LOCKED | linux::MADV_FREE => {
-            if !space.is_mapped(start, length) {
-                return Err(Errno::ENOMEM);
-            }
             // What a program has of a file is not to be lost.
-            if advice as u32 == linux::MADV_FREE && !space.is_anonymous(start, length) {
-                return Err(Errno::EINVAL);
+            if advice as u32 == linux::MADV_FREE {
+                if !space.is_mapped(start, length) {
+                    return Err(Errno::ENOMEM);
+                }
+                if !space.is_anonymous(start, length) {
+                    return Err(Errno::EINVAL);
+                }
             }
             if length > 0 {
                 let even_locked = advice as u32 == linux::MADV_DONTNEED_LOCKED;
@@ -436,23 +471,51 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
         linux::MADV_COLD | linux::MADV_PAGEOUT if space.is_locked(start, length) => {
             Err(Errno::EINVAL)
         }
+        linux::MADV_COLLAPSE if !space.has_blocks(start, length) => Err(Errno::EINVAL),
         0..=LAST_ADVICE => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }
 
-/// mlock(address, length).
-pub fn mlock([address, length, ..]: Args) -> SysResult {
+/// Bytes that the program may lock; EPERM if that is none. What Linux said last counts where it
+/// does not answer any more.
+fn lock_limit(space: &AddressSpace) -> Result<u64, Errno> {
+    if let Ok(limit) = limits::lockable() {
+        space.set_lock_limit(limit);
+    }
+    match space.lock_limit() {
+        0 => Err(Errno::EPERM),
+        limit => Ok(limit),
+    }
+}
+
+/// Has Linux tell how much is locked, if that is not what it was `before` (VmLck).
+fn tell_locked(space: &AddressSpace, before: u64) {
+    let bytes = space.mapped().locked;
+    if bytes != before {
+        // Nothing depends on it.
+        let _ = remote::request(Operation::Locked { bytes });
+    }
+}
+
+/// Locks the pages in which a range of bytes lies, up to a hole.
+fn lock(address: u64, length: u64, lock: Lock) -> SysResult {
     lapse::memory();
-    let address = UserAddr::new(address);
-    let (start, length) = pages_around(address, length)?;
     let space = space()?;
-    if !space.is_mapped(start, length) {
+    let limit = lock_limit(&space)?;
+    let range = pages_around(UserAddr::new(address), length);
+    if let Ok(range) = &range
+        && space.locked_with(Some(range.clone())) > limit
+    {
         return Err(Errno::ENOMEM);
     }
-    if length > 0 {
-        space.lock(start, length, true)?;
-        space.populate(start, length).map_err(|error| match error {
+    let range = range?;
+    let before = space.mapped().locked;
+    let is_whole = change_lock(&space, &range, lock);
+    tell_locked(&space, before);
+    is_whole?;
+    if lock == Lock::Present && !range.is_empty() {
+        space.populate(range.start, range.end - range.start).map_err(|error| match error {
             MapError::Fault => Errno::ENOMEM,
             other => other.into(),
         })?;
@@ -460,40 +523,60 @@ pub fn mlock([address, length, ..]: Args) -> SysResult {
     Ok(0)
 }
 
+/// Changes how a range is locked; ENOMEM where a hole begins, up to which that is done.
+fn change_lock(space: &AddressSpace, range: &Range<UserAddr>, lock: Lock) -> Result<(), Errno> {
+    let end = space.mapped_until(range);
+    if end > range.start {
+        space.lock(range.start, end - range.start, lock)?;
+    }
+    if end < range.end { Err(Errno::ENOMEM) } else { Ok(()) }
+}
+
+/// mlock(address, length).
+pub fn mlock([address, length, ..]: Args) -> SysResult {
+    lock(address, length, Lock::Present)
+}
+
 /// mlock2(address, length, flags).
-pub fn mlock2(args: Args) -> SysResult {
-    if args[2] as u32 & !linux::MLOCK_ONFAULT != 0 { Err(Errno::EINVAL) } else { mlock(args) }
+pub fn mlock2([address, length, flags, ..]: Args) -> SysResult {
+    match flags as u32 {
+        0 => lock(address, length, Lock::Present),
+        linux::MLOCK_ONFAULT => lock(address, length, Lock::OnFault),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// munlock(address, length): memory stays present.
 pub fn munlock([address, length, ..]: Args) -> SysResult {
-    let address = UserAddr::new(address);
-    let (start, length) = pages_around(address, length)?;
+    let range = pages_around(UserAddr::new(address), length)?;
     let space = space()?;
-    if !space.is_mapped(start, length) {
-        return Err(Errno::ENOMEM);
-    }
-    if length > 0 {
-        space.lock(start, length, false)?;
-    }
-    Ok(0)
+    let before = space.mapped().locked;
+    let is_whole = change_lock(&space, &range, Lock::None);
+    tell_locked(&space, before);
+    is_whole.map(|()| 0)
 }
 
 /// mlockall(flags).
 pub fn mlockall([flags, ..]: Args) -> SysResult {
     lapse::memory();
     let flags = flags as u32;
+    let has = |flag: u32| flags & flag != 0;
     let known = linux::MCL_CURRENT | linux::MCL_FUTURE | linux::MCL_ONFAULT;
-    if flags & !known != 0 || flags & (linux::MCL_CURRENT | linux::MCL_FUTURE) == 0 {
+    if flags & !known != 0 || !has(linux::MCL_CURRENT | linux::MCL_FUTURE) {
         return Err(Errno::EINVAL);
     }
     let space = space()?;
-    if flags & linux::MCL_ONFAULT == 0 {
-        if flags & linux::MCL_FUTURE != 0 {
-            space.set_populate(true);
-        }
-        if flags & linux::MCL_CURRENT != 0 {
-            space.lock_all(true)?;
+    let limit = lock_limit(&space)?;
+    if has(linux::MCL_CURRENT) && space.locked_with(None) > limit {
+        return Err(Errno::ENOMEM);
+    }
+    let lock = if has(linux::MCL_ONFAULT) { Lock::OnFault } else { Lock::Present };
+    space.lock_future(if has(linux::MCL_FUTURE) { lock } else { Lock::None });
+    if has(linux::MCL_CURRENT) {
+        let before = space.mapped().locked;
+        space.lock_all(lock)?;
+        tell_locked(&space, before);
+        if lock == Lock::Present {
             space.populate_all()?;
         }
     }
@@ -503,8 +586,10 @@ pub fn mlockall([flags, ..]: Args) -> SysResult {
 /// munlockall().
 pub fn munlockall() -> SysResult {
     let space = space()?;
-    space.set_populate(false);
-    space.lock_all(false)?;
+    space.lock_future(Lock::None);
+    let before = space.mapped().locked;
+    space.lock_all(Lock::None)?;
+    tell_locked(&space, before);
     Ok(0)
 }
 

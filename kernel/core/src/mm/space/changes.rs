@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::mem;
 use core::ops::Range;
 use crtos_abi::UserAddr;
-use crtos_vm::{BLOCK_SIZE, FRAME_SIZE, Flags, Kind, MapError};
+use crtos_vm::{BLOCK_SIZE, FRAME_SIZE, Flags, Kind, Lock, MapError};
 
 /// Where mappings go that are to lie low (MAP_32BIT): as under Linux in the second GiB, so that
 /// what they jump to and refer to is within 31 bits, and the heap of a program has the first.
@@ -101,13 +101,14 @@ impl Changes<'_> {
     }
 
     /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is. Then
-    /// `new_length` bytes are mapped there. Both places are in change. Returns `target`.
+    /// `new_length` bytes are mapped there. With `stays` something is mapped at `kept` as well: no
+    /// page, and not locked. Both places are in change. Returns `target`.
     pub(super) fn move_region(
         &mut self,
         kept: Range<UserAddr>,
         region: &Region,
-        target: UserAddr,
-        new_length: u64,
+        (target, new_length): (UserAddr, u64),
+        stays: bool,
     ) -> Result<UserAddr, MapError> {
         let space = self.space;
         // Everything that can fail comes first. Large pages move as small ones.
@@ -123,7 +124,11 @@ impl Changes<'_> {
             attributes.kind = Kind::Anonymous;
         }
         self.apply(|regions| regions.insert(target, new_length, attributes.clone()))?;
-        self.remove(&kept)?;
+        if stays {
+            self.apply(|regions| regions.lock(kept.start, kept.end - kept.start, Lock::None))?;
+        } else {
+            self.remove(&kept)?;
+        }
         let mut exposed = Collected::new();
         let mut at = kept.start;
         while at < kept.end {

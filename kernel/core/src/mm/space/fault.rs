@@ -15,7 +15,7 @@ use crate::task;
 use core::ops::Range;
 use crtos_abi::UserAddr;
 use crtos_vm::{
-    BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Kind, MapError, Protection,
+    BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Kind, Lock, MapError, Protection,
 };
 
 /// Why a page cannot lie at an address yet.
@@ -353,22 +353,22 @@ impl AddressSpace {
         let mut at = range.start;
         while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
             let (start, end) = (region.start.max(range.start), region.end.min(range.end));
-            if region.attributes.locked && !region.attributes.is_shared() {
+            if region.attributes.lock == Lock::Present && !region.attributes.is_shared() {
                 let _ = self.populate(start, end - start);
             }
             at = region.end;
         }
     }
 
-    /// Whether future mappings are populated at once (mlockall MCL_FUTURE).
-    pub fn set_populate(&self, on: bool) {
-        self.layout.lock().populate = on;
+    /// How what is mapped from now on is locked (mlockall MCL_FUTURE).
+    pub fn lock_future(&self, lock: Lock) {
+        self.layout.lock().future = lock;
     }
 
     /// Whether what is mapped of files from now on is populated at once.
     pub fn populates_files(&self) -> bool {
         let layout = self.layout.lock();
-        layout.populate || layout.populate_files
+        layout.future == Lock::Present || layout.populate_files
     }
 
     /// Populates all that is mapped and accessible (mlockall MCL_CURRENT).

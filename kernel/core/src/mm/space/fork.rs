@@ -13,13 +13,13 @@ use crate::mm::{frames, heap};
 use crate::task;
 use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
-use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
+use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Lock, Protection};
 
 impl AddressSpace {
     /// Makes this space, which is empty and nobody uses yet, a copy of `parent`. Threads of the
     /// parent that change what is mapped wait; others go on, and the copy may have some of what
-    /// they write. Thread context; preemptible.
-    pub fn copy_from(&self, parent: &AddressSpace) -> Result<(), MapError> {
+    /// they write. Returns whether something is left out. Thread context; preemptible.
+    pub fn copy_from(&self, parent: &AddressSpace) -> Result<bool, MapError> {
         let _changes = parent.changes();
         {
             // The child's shadow inherits them.
@@ -37,11 +37,12 @@ impl AddressSpace {
             to.mmap_top = from.mmap_top;
         }
         let mut changes = self.changes();
-        let mut at = UserAddr::NULL;
+        let (mut at, mut is_partial) = (UserAddr::NULL, false);
         while let Some(region) = parent.next_region(at) {
             at = region.end;
             let on_fork = region.attributes.on_fork;
             if on_fork.omitted {
+                is_partial = true;
                 continue;
             }
             if !heap::has_reserve() {
@@ -49,7 +50,7 @@ impl AddressSpace {
             }
             // Locks are not inherited.
             let mut attributes = region.attributes.clone();
-            attributes.locked = false;
+            attributes.lock = Lock::None;
             changes.apply(|regions| {
                 regions.insert(region.start, region.length(), attributes.clone())
             })?;
@@ -58,7 +59,7 @@ impl AddressSpace {
                 self.copy_pages(parent, &region)?;
             }
         }
-        Ok(())
+        Ok(is_partial)
     }
 
     fn copy_pages(&self, parent: &AddressSpace, region: &Region) -> Result<(), MapError> {

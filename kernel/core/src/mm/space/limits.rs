@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much a program may map: RLIMIT_AS and RLIMIT_DATA.
+//! How much a program may map and lock: RLIMIT_AS, RLIMIT_DATA and RLIMIT_MEMLOCK.
 
 use super::changes::Changes;
 use super::{AddressSpace, Attributes};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_abi::UserAddr;
-use crtos_vm::{MapError, Protection};
+use crtos_vm::{FRAME_SIZE, Kind, MapError, Protection};
 
 /// Bytes of a stack that count before it has grown, as under Linux: here all of it is mapped at
 /// once.
@@ -17,15 +17,18 @@ pub(super) struct Limits {
     all: AtomicU64,
     /// Those of them that are writable and private, without stacks.
     data: AtomicU64,
+    /// Those that are locked.
+    locked: AtomicU64,
 }
 
 impl Limits {
     pub(super) const fn none() -> Self {
-        Self { all: AtomicU64::new(u64::MAX), data: AtomicU64::new(u64::MAX) }
+        let [all, data, locked] = [const { AtomicU64::new(u64::MAX) }; 3];
+        Self { all, data, locked }
     }
 
-    fn get(&self) -> [u64; 2] {
-        [&self.all, &self.data].map(|limit| limit.load(Ordering::Relaxed))
+    fn get(&self) -> [u64; 3] {
+        [&self.all, &self.data, &self.locked].map(|limit| limit.load(Ordering::Relaxed))
     }
 }
 
@@ -36,18 +39,57 @@ impl AddressSpace {
         self.limits.all.store(all, Ordering::Relaxed);
         self.limits.data.store(data, Ordering::Relaxed);
     }
+
+    /// The program may lock so many bytes from now on; [`u64::MAX`] for as many as there are. What
+    /// is locked stays.
+    pub fn set_lock_limit(&self, locked: u64) {
+        self.limits.locked.store(locked, Ordering::Relaxed);
+    }
+
+    /// How many bytes the program may lock, as far as that was said.
+    pub fn lock_limit(&self) -> u64 {
+        self.limits.locked.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that would be locked if a range were, or if all were.
+    pub fn locked_with(&self, range: Option<Range<UserAddr>>) -> u64 {
+        let usage = self.mapped();
+        let Some(range) = range else {
+            return usage.mapped - usage.stacks.saturating_sub(STACK_AT_FIRST);
+        };
+        let (mut more, mut at) = (range.end - range.start, range.start);
+        while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
+            if region.attributes.lock.is_locked() && region.attributes.kind != Kind::Stack {
+                more -= region.end.min(range.end) - region.start.max(range.start);
+            }
+            at = region.end;
+        }
+        usage.locked.saturating_add(more)
+    }
+
+    /// Where a hole begins in a range, or its end.
+    pub fn mapped_until(&self, range: &Range<UserAddr>) -> UserAddr {
+        let mut at = range.start;
+        while at < range.end
+            && let Some(region) = self.next_region(at).filter(|region| region.start <= at)
+        {
+            at = region.end;
+        }
+        at.min(range.end)
+    }
 }
 
 impl Changes<'_> {
     /// Whether `more` bytes with these attributes may be mapped, in place of all in `replaced`.
+    /// [`MapError::Again`] if too many would be locked.
     pub(super) fn admit(
         &self,
         more: u64,
         attributes: &Attributes,
         replaced: &Range<UserAddr>,
     ) -> Result<(), MapError> {
-        let [most, most_data] = self.space.limits.get();
-        if most == u64::MAX && most_data == u64::MAX {
+        let [most, most_data, most_locked] = self.space.limits.get();
+        if [most, most_data, most_locked] == [u64::MAX; 3] {
             return Ok(());
         }
         let usage = self.regions.usage();
@@ -56,6 +98,10 @@ impl Changes<'_> {
         let data = usage.data - self.sum(replaced, Attributes::is_data) + more;
         if all > most || attributes.is_data() && data > most_data {
             return Err(MapError::NoMemory);
+        }
+        let most_locked = most_locked & !(FRAME_SIZE - 1);
+        if attributes.lock.is_locked() && usage.locked.saturating_add(more) > most_locked {
+            return Err(MapError::Again);
         }
         Ok(())
     }
@@ -66,7 +112,7 @@ impl Changes<'_> {
         range: &Range<UserAddr>,
         protection: Protection,
     ) -> Result<(), MapError> {
-        let [_, most] = self.space.limits.get();
+        let [_, most, _] = self.space.limits.get();
         if most == u64::MAX {
             return Ok(());
         }

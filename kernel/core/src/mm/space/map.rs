@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changing what is mapped: mmap, munmap, mprotect, mremap, brk, and giving up contents.
 //!
-//! Everything here holds `changes` ([`Changes`](super::changes::Changes)).
+//! Everything here holds `changes` ([`Changes`]).
 
-use super::changes::LOW;
+use super::changes::{Changes, LOW};
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{AddressSpace, Attributes, Backing, Map, NOTHING, pages_of, whole_pages};
+use super::{AddressSpace, Attributes, Backing, Map, NOTHING, Region, pages_of, whole_pages};
 use crate::arch::paging::{NoFrames, Parts, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
@@ -16,8 +16,26 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_vm::{
-    BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, MapError, OnFork, Placement, Protection,
+    BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, Lock, MapError, OnFork, Placement, Protection,
 };
+
+/// Where a mapping may go (mremap).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Move {
+    /// It stays where it is.
+    No,
+    /// Anywhere, if it cannot stay (MREMAP_MAYMOVE).
+    Anywhere,
+    /// There, in place of what is there (MREMAP_FIXED).
+    To(UserAddr),
+    /// Its pages go, and the mapping stays (MREMAP_DONTUNMAP).
+    Pages {
+        /// There, if nothing is there; else anywhere. [`UserAddr::NULL`]: anywhere.
+        to: UserAddr,
+        /// There, in place of what is there.
+        replaces: bool,
+    },
+}
 
 /// Most pages taken out of the tables at a time.
 const BATCH: usize = 32;
@@ -43,7 +61,15 @@ impl AddressSpace {
             return Err(MapError::NoMemory);
         }
         let mut changes = self.changes();
-        let attributes = Attributes { backing, ..Attributes::plain(protection, kind) };
+        let (future, populate_files) = {
+            let layout = self.layout.lock();
+            (layout.future, layout.populate_files)
+        };
+        let lock = match future {
+            Lock::None if locked => Lock::Present,
+            future => future,
+        };
+        let attributes = Attributes { backing, lock, ..Attributes::plain(protection, kind) };
         if !is_own {
             let replaced = match placement {
                 Placement::Fixed(start) => start..start.saturating_add(length),
@@ -80,12 +106,10 @@ impl AddressSpace {
                 start
             }
         };
-        let (populate_all, populate_files) = {
-            let layout = self.layout.lock();
-            (layout.populate, layout.populate_files)
-        };
-        let populate = populate || attributes.backing.is_some() && populate_files;
-        let attributes = Attributes { locked: locked || populate_all, ..attributes };
+        // MAP_POPULATE does not count for memory that is locked when it is touched.
+        let populate =
+            populate && future != Lock::OnFault || attributes.backing.is_some() && populate_files;
+        let populate_all = future == Lock::Present;
         changes.apply(|regions| regions.insert(start, length, attributes.clone()))?;
         drop(changes);
         if (populate || populate_all) && !protection.is_empty() {
@@ -284,39 +308,40 @@ impl AddressSpace {
     }
 
     /// Locks a range, or unlocks it. [`MapError::NoMemory`] if there is a hole.
-    pub fn lock(&self, start: UserAddr, length: u64, locked: bool) -> Result<(), MapError> {
+    pub fn lock(&self, start: UserAddr, length: u64, lock: Lock) -> Result<(), MapError> {
         let Range { start, end } = pages_of(start, length)?;
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        self.changes().apply(|regions| regions.lock(start, end - start, locked))
+        self.changes().apply(|regions| regions.lock(start, end - start, lock))
     }
 
     /// Locks all that is mapped, or unlocks it.
-    pub fn lock_all(&self, locked: bool) -> Result<(), MapError> {
+    pub fn lock_all(&self, lock: Lock) -> Result<(), MapError> {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
         self.changes().apply(|regions| {
-            regions.lock_all(locked);
+            regions.lock_all(lock);
             Ok(())
         })
     }
 
     /// Gives up the contents of a range (MADV_DONTNEED): it reads as zero afterwards.
     /// [`MapError::Invalid`] at memory that is locked, unless that is to go as well; what lies
-    /// before it is given up.
+    /// before it is given up. [`MapError::NoMemory`] if there is a hole; all else is given up.
     pub fn discard(&self, start: UserAddr, length: u64, even_locked: bool) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let changes = self.changes();
-        if !changes.regions.is_mapped(range.start, range.end) {
-            return Err(MapError::NoMemory);
-        }
         let end = if even_locked { range.end } else { self.next_locked(&range) };
         if end > range.start {
             self.sweep(range.start..end, &mut |pages| self.revoke.revoke(pages))?;
         }
-        if end < range.end { Err(MapError::Invalid) } else { Ok(()) }
+        match changes.regions.is_mapped(range.start, range.end) {
+            _ if end < range.end => Err(MapError::Invalid),
+            true => Ok(()),
+            false => Err(MapError::NoMemory),
+        }
     }
 
     /// Says whether a part of a range is locked.
@@ -334,20 +359,14 @@ impl AddressSpace {
 
     /// Where in a range memory begins that is locked; its end if none is.
     fn next_locked(&self, range: &Range<UserAddr>) -> UserAddr {
-        let first = self.first_region(range, |region| region.attributes.locked);
+        let first = self.first_region(range, |region| region.attributes.lock.is_locked());
         first.map_or(range.end, |region| region.start.max(range.start))
     }
 
     /// Maps the shared memory at `start` a second time (mremap with an old length of 0).
     /// [`MapError::Invalid`] if it is private, [`MapError::Fault`] if it is of a link,
     /// [`MapError::NoMemory`] if it may not be elsewhere.
-    pub fn map_again(
-        &self,
-        start: UserAddr,
-        length: u64,
-        may_move: bool,
-        fixed: Option<UserAddr>,
-    ) -> Result<UserAddr, MapError> {
+    pub fn map_again(&self, start: UserAddr, length: u64, to: Move) -> Result<UserAddr, MapError> {
         let region = self.layout.lock().regions.find(start).ok_or(MapError::Fault)?;
         let Attributes { protection, kind, backing, .. } =
             region.attributes.from(start - region.start);
@@ -355,12 +374,10 @@ impl AddressSpace {
         if backing.object.is_link() {
             return Err(MapError::Fault);
         }
-        if !may_move {
-            return Err(MapError::NoMemory);
-        }
-        let placement = match fixed {
-            Some(target) => Placement::Fixed(target),
-            None => Placement::Anywhere { hint: UserAddr::NULL },
+        let placement = match to {
+            Move::No => return Err(MapError::NoMemory),
+            Move::To(target) => Placement::Fixed(target),
+            _ => Placement::Anywhere { hint: UserAddr::NULL },
         };
         let map = Map::private(placement, length, protection);
         self.map(Map { kind, backing: Some(backing), ..map })
@@ -375,9 +392,9 @@ impl AddressSpace {
             let region = self.layout.lock().regions.find(at).ok_or(MapError::NoMemory)?;
             let end = region.end.min(range.end);
             match region.object_at(at) {
-                _ if region.attributes.locked => return Err(MapError::Invalid),
+                _ if region.attributes.lock.is_locked() => return Err(MapError::Invalid),
                 Some((object, offset)) if region.attributes.is_shared() => {
-                    if !region.protection().contains(Protection::WRITE) {
+                    if !region.attributes.may_write() {
                         return Err(MapError::Access);
                     }
                     object.zero(offset, offset + (end - at))?;
@@ -390,17 +407,17 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Moves or resizes a mapping (mremap). `fixed` replaces what is there. A mapping of a file
-    /// does not become longer: what follows in the file was not read. Where the pages are Linux's,
-    /// a mirror has to show them.
+    /// Moves or resizes a mapping (mremap). A mapping of a file does not become longer: what
+    /// follows in the file was not read. Where the pages are Linux's, a mirror has to show them.
     pub fn remap(
         &self,
         start: UserAddr,
         old_length: u64,
         new_length: u64,
-        may_move: bool,
-        fixed: Option<UserAddr>,
+        to: Move,
     ) -> Result<UserAddr, MapError> {
+        let fixed = if let Move::To(target) = to { Some(target) } else { None };
+        let stays = matches!(to, Move::Pages { .. });
         let old = pages_of(start, old_length)?;
         let new_length = pages_of(UserAddr::NULL, new_length)?.end.get();
         let old_length = old.end - old.start;
@@ -410,7 +427,7 @@ impl AddressSpace {
         let mut changes = self.changes();
         let region = changes.regions.find(old.start).ok_or(MapError::Fault)?;
         // What only becomes shorter may consist of several regions.
-        if new_length <= old_length && fixed.is_none() {
+        if new_length <= old_length && fixed.is_none() && !stays {
             if new_length < old_length {
                 changes.unmap(old.start + new_length..old.end)?;
             }
@@ -435,9 +452,12 @@ impl AddressSpace {
             let replaced = fixed.map_or(NOTHING, |target| target..target + new_length);
             changes.admit(new_length - old_length, &region.attributes, &replaced)?;
         }
+        if let Move::Pages { to, replaces } = to {
+            return changes.move_pages(old, &region, to, replaces);
+        }
         if let Some(target) = fixed {
             let new = pages_of(target, new_length)?;
-            if !may_move || (new.start < old.end && old.start < new.end) {
+            if new.start < old.end && old.start < new.end {
                 return Err(MapError::Invalid);
             }
             if !changes.regions.is_allowed(new.start, new_length) {
@@ -456,13 +476,13 @@ impl AddressSpace {
             let new = target..target + new_length;
             changes.begin([kept.clone(), new.clone()]);
             changes.clear(new)?;
-            return changes.move_region(kept, &region, target, new_length);
+            return changes.move_region(kept, &region, (target, new_length), false);
         }
         let more = new_length - old_length;
         let attributes = region.attributes.from(old.end - region.start);
         if changes.apply(|regions| regions.insert(old.end, more, attributes.clone())).is_ok() {
             drop(changes);
-            if region.attributes.locked
+            if region.attributes.lock == Lock::Present
                 && let Err(error) = self.lock_present(old.end, more)
             {
                 self.unmap(old.end, more)?;
@@ -470,12 +490,12 @@ impl AddressSpace {
             }
             return Ok(start);
         }
-        if !may_move {
+        if to == Move::No {
             return Err(MapError::NoMemory);
         }
         let target = changes.room(new_length, FRAME_SIZE)?;
         changes.begin([kept.clone(), target..target + new_length]);
-        changes.move_region(kept, &region, target, new_length)
+        changes.move_region(kept, &region, (target, new_length), false)
     }
 
     /// Sets where the heap starts (exec); the break is there then.
@@ -498,9 +518,9 @@ impl AddressSpace {
     /// `brk`: returns the new break, or the old one if `address` is not possible.
     pub fn brk(&self, address: UserAddr) -> UserAddr {
         let mut changes = self.changes();
-        let (start, old, populate) = {
+        let (start, old, lock) = {
             let layout = self.layout.lock();
-            (layout.heap_start, layout.heap_end, layout.populate)
+            (layout.heap_start, layout.heap_end, layout.future)
         };
         let (Some(old_page), Some(new_page)) = (old.page_up(), address.page_up()) else {
             return old;
@@ -510,8 +530,7 @@ impl AddressSpace {
         }
         if new_page > old_page {
             let rights = Protection::READ | Protection::WRITE;
-            let mut attributes = Attributes::plain(rights, Kind::Heap);
-            attributes.locked = populate;
+            let attributes = Attributes { lock, ..Attributes::plain(rights, Kind::Heap) };
             let more = new_page - old_page;
             if changes.admit(more, &attributes, &NOTHING).is_err() {
                 return old;
@@ -526,12 +545,51 @@ impl AddressSpace {
         }
         self.layout.lock().heap_end = address;
         drop(changes);
-        if populate && new_page > old_page && self.populate(old_page, new_page - old_page).is_err()
+        if lock == Lock::Present
+            && new_page > old_page
+            && self.populate(old_page, new_page - old_page).is_err()
         {
             // As under Linux: the break has moved; what is missing comes on demand.
             return address;
         }
         address
+    }
+}
+
+impl Changes<'_> {
+    /// Moves the pages of `old`, a part of `region`, which stays mapped (MREMAP_DONTUNMAP).
+    fn move_pages(
+        mut self,
+        old: Range<UserAddr>,
+        region: &Region,
+        to: UserAddr,
+        replaces: bool,
+    ) -> Result<UserAddr, MapError> {
+        let length = old.end - old.start;
+        if region.attributes.backing.as_ref().is_some_and(|backing| backing.object.is_fixed()) {
+            return Err(MapError::Invalid);
+        }
+        let end = to.checked_add(length).filter(|&end| end <= UserAddr::END);
+        let end = end.ok_or(MapError::Invalid)?;
+        if to < old.end && old.start < end {
+            return Err(MapError::Invalid);
+        }
+        let attributes = Attributes { lock: Lock::None, ..region.attributes.clone() };
+        self.admit(length, &attributes, &if replaces { to..end } else { NOTHING })?;
+        let target = match self.hinted(to, length, FRAME_SIZE) {
+            _ if replaces => to,
+            Some(target) => target,
+            None => self.room(length, FRAME_SIZE)?,
+        };
+        if !self.regions.is_allowed(target, length) {
+            return Err(MapError::Denied);
+        }
+        let new = target..target + length;
+        self.begin([old.clone(), new.clone()]);
+        if replaces {
+            self.clear(new)?;
+        }
+        self.move_region(old, region, (target, length), true)
     }
 }
 

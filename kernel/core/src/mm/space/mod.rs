@@ -44,10 +44,11 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_abi::channel::SHADOW_END;
-use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
-pub use crtos_vm::{Kind, MapError, Placement, Protection};
+use crtos_vm::{BLOCK_SIZE, FRAME_SIZE, Flags, Frame, Usage};
+pub use crtos_vm::{Kind, Lock, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
 use limits::Limits;
+pub use map::Move;
 use mirror::Mirror;
 pub use mirror::Target;
 pub use pin::Pinned;
@@ -81,7 +82,7 @@ pub struct Map {
     /// An object; otherwise memory that is zero at first.
     pub backing: Option<Backing>,
     /// Fill it now (MAP_POPULATE, MAP_LOCKED); the whole space has its own switch,
-    /// [`AddressSpace::set_populate`].
+    /// [`AddressSpace::lock_future`].
     pub populate: bool,
     /// It is locked (MAP_LOCKED), whether it can be filled now or not.
     pub locked: bool,
@@ -173,7 +174,8 @@ struct Layout {
     heap_end: UserAddr,
     /// Where mappings go: downwards from here.
     mmap_top: UserAddr,
-    populate: bool,
+    /// How what is mapped from now on is locked (mlockall MCL_FUTURE).
+    future: Lock,
     populate_files: bool,
     /// Where mappings come and go right now: whoever wants to know what is there waits for
     /// `changes` ([`AddressSpace::layout_at`]).
@@ -266,7 +268,7 @@ impl AddressSpace {
                 heap_start: UserAddr::NULL,
                 heap_end: UserAddr::NULL,
                 mmap_top: MMAP_TOP,
-                populate: false,
+                future: Lock::None,
                 populate_files: false,
                 in_change: [NOTHING; 2],
             }),
@@ -400,6 +402,15 @@ impl AddressSpace {
     /// Whether all of a range is mapped, as memory that is private and of no file.
     pub fn is_anonymous(&self, start: UserAddr, length: u64) -> bool {
         self.consists_of(start, length, |region| region.attributes.backing.is_none())
+    }
+
+    /// Whether each mapping in a range, of which all is mapped, has room for a block of 2 MiB.
+    pub fn has_blocks(&self, start: UserAddr, length: u64) -> bool {
+        let has_block = |region: &Region| {
+            let block = (region.start + (BLOCK_SIZE - 1)).align_down(BLOCK_SIZE);
+            region.end >= block + BLOCK_SIZE
+        };
+        self.consists_of(start, length, has_block)
     }
 
     /// Whether an object is mapped in a range, which may have holes.

@@ -14,7 +14,6 @@ use crtos_vfio::{
     },
     ranges::{self, Ranges, Rules},
 };
-use linux_raw_sys::general as linux;
 use spin::Once;
 
 use crtos_core::{
@@ -28,7 +27,6 @@ use crate::{
     files::{character::Character, lock::Locks},
     memory::user,
     process::limits,
-    remote,
 };
 
 /// What functions reach.
@@ -187,7 +185,7 @@ impl Container {
         from.checked_add(length.wrapping_sub(1)).ok_or(Errno::EINVAL)?;
         self.0.lock().check(start, length)?;
         let space = user::space()?;
-        let most = lockable()?;
+        let most = limits::lockable()?;
         let allowed = |pinned: u64| if pinned <= most { Ok(()) } else { Err(Errno::ENOMEM) };
         allowed(space.pinned().saturating_add(length))?;
         // Other calls go on meanwhile: what is touched may have to be read by Linux.
@@ -220,15 +218,6 @@ impl Container {
         user::write_words(argument.wrapping_add(16), [unmapped])?;
         Ok(0)
     }
-}
-
-/// Bytes that the program may keep in memory for devices, in all. Linux keeps the limit.
-fn lockable() -> Result<u64, Errno> {
-    if remote::is_capable(linux::CAP_IPC_LOCK)? {
-        return Ok(u64::MAX);
-    }
-    let [soft, _] = limits::of_memory()?.locked;
-    Ok(soft)
 }
 
 impl File {
