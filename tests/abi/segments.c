@@ -351,6 +351,24 @@ CASE(parent_and_child_wait_for_each_other_in_a_segment)
 	      errno == EINVAL);
 }
 
+CASE(a_child_does_not_attach_what_is_not_for_it)
+{
+	int kept = make(), both = shmget(IPC_PRIVATE, PAGE, 0600);
+	char *own = shmat(kept, NULL, 0), *shared = shmat(both, NULL, 0);
+
+	CHECK(own != (void *)-1 && shared != (void *)-1);
+	CHECK(madvise(own, 4 * PAGE, MADV_DONTFORK) == 0);
+	pid_t child = fork();
+
+	if (!child)
+		_exit(attached(kept) != 1 || attached(both) != 2 || touch(own, 0) != SIGSEGV ||
+		      touch(shared, 0));
+	CHECK(exits_with(child, 0) && attached(kept) == 1 && attached(both) == 1);
+	CHECK(shmdt(own) == 0 && shmdt(shared) == 0);
+	remove_segment(kept);
+	remove_segment(both);
+}
+
 CASE(execve_detaches_a_segment)
 {
 	int id = shmget(IPC_PRIVATE, 64 * PAGE, 0600), ends[2];

@@ -31,6 +31,7 @@ use crtos_core::{
 use crate::{
     abi::{Errno, SysResult, linux_result},
     futex::across,
+    memory::mappings,
     process::{
         self, End, Process, ThreadExt as _, UserThread,
         clone::Wanted,
@@ -324,7 +325,11 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
         task::current().set_scheduling(user.process.inherited_scheduling(scheduling));
     }
     if !wanted.has(linux::CLONE_VM) {
-        space.copy_from(&parent.process.space)?;
+        let is_partial = space.copy_from(&parent.process.space)?;
+        if is_partial {
+            // The shadow has all.
+            mappings::tidy(space);
+        }
         if space.reads_on_demand() {
             // Without one, Linux cannot touch what was not read.
             let _ = spares::reserve_spare();
