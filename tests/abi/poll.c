@@ -370,6 +370,9 @@ static pid_t signal_later(int signal, int times)
 	return child;
 }
 
+/* A local file that ppoll and pselect wait for as well, or -1. */
+static int local = -1;
+
 /*
  * Waits for what only Linux has, and returns what the call does. The ways 0 to 3 are ppoll,
  * pselect, epoll_pwait and epoll_pwait2.
@@ -377,16 +380,20 @@ static pid_t signal_later(int signal, int times)
 static int wait_remote(int way, int milliseconds, const sigset_t *mask)
 {
 	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };
-	struct pollfd members[2] = { { pair[0], POLLIN, 0 }, { tube, POLLIN, 0 } };
+	struct pollfd members[] = {
+		{ pair[0], POLLIN, 0 }, { tube, POLLIN, 0 }, { local, POLLIN, 0 },
+	};
 	struct epoll_event found[2];
 	fd_set in;
 
 	FD_ZERO(&in);
 	FD_SET(pair[0], &in);
 	FD_SET(tube, &in);
+	if (local >= 0)
+		FD_SET(local, &in);
 	switch (way) {
 	case 0:
-		return ppoll(members, 2, &time, mask);
+		return ppoll(members, 3, &time, mask);
 	case 1:
 		return pselect(64, &in, NULL, NULL, &time, mask);
 	case 2:
@@ -487,6 +494,26 @@ static void blocked_outside(int way)
 	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
+/* What is ready comes before a signal that the mask of the call lets in, which stays pending. */
+static void ready_before_signal(int way)
+{
+	sigset_t none, blocked, pending;
+
+	sigemptyset(&none);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &blocked, NULL);
+	caught = 0;
+	kill(getpid(), SIGUSR1);
+	CHECK(write(pair[1], "x", 1) == 1 && wait_remote(way, 60000, &none) == 1 && caught == 0);
+	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+	CHECK(wait_remote(way, 0, &none) == 1 && caught == 0);
+	CHECK(read(pair[0], &(char){ 0 }, 1) == 1);
+	FAILS(EINTR, wait_remote(way, 60000, &none));
+	CHECK(caught == SIGUSR1 && wait_remote(way, 0, &none) == 0);
+	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+}
+
 /* All signals are blocked in the wait alone. */
 static void blocked_inside(int way)
 {
@@ -553,6 +580,24 @@ CASE(epoll_pwait2_closes_the_mask_for_remote_files)
 {
 	open_remotes();
 	blocked_inside(3);
+}
+
+CASE(a_remote_file_that_is_ready_comes_before_a_signal)
+{
+	static const char *const ways[] = { "ppoll", "pselect", "epoll_pwait", "epoll_pwait2" };
+
+	open_remotes();
+	for (int way = 0; way < 4; way++) {
+		PART("%s", ways[way]);
+		ready_before_signal(way);
+	}
+	/* Beside a local one. */
+	local = ends[0];
+	for (int way = 0; way < 2; way++) {
+		PART("%s, local", ways[way]);
+		ready_before_signal(way);
+	}
+	local = -1;
 }
 
 CASE(what_fails_leaves_the_mask_alone)

@@ -14,7 +14,7 @@ use crtos_core::{
 
 use super::{
     descriptors::remote,
-    poll::{InLinux, MILLISECOND, in_linux, read_deadline, rest},
+    poll::{InLinux, MILLISECOND, in_linux, masked, read_deadline, rest},
 };
 use crate::{
     abi::{Args, Errno, SysResult},
@@ -140,10 +140,6 @@ impl Deadline {
     fn is_over(&self) -> bool {
         self.at.is_some_and(|at| at <= time::now())
     }
-
-    fn now(&self) -> Self {
-        Self { at: Some(time::now()), fine: false }
-    }
 }
 
 /// epoll_wait(set, events, most, milliseconds).
@@ -164,8 +160,10 @@ pub fn pwait(row: &Row, args: Args) -> SysResult {
     let [set, events, most, timeout, mask, size] = args;
     let mask = UserAddr::new(mask);
     let Some(found) = files::table()?.sets.get(set) else {
-        // Linux does not know the program's mask.
-        return signal::masked(mask, size, || remote(row, [set, events, most, timeout, 0, 0]));
+        let args = [set, events, most, timeout, 0, 0];
+        return masked(row, args, (mask, size), || {
+            ask(linux::__NR_epoll_wait, &[set, events, most, 0])
+        });
     };
     let deadline = if u32::from(row.number) == linux::__NR_epoll_pwait2 {
         Deadline { at: read_deadline(UserAddr::new(timeout))?, fine: true }
@@ -213,17 +211,19 @@ fn wait_mixed(set: &Set, fd: u64, events: UserAddr, most: u64, deadline: &Deadli
             if count == most {
                 break Ok(count);
             }
-            match wait_in_linux(fd, events + count * EVENT, most - count, &deadline.now()) {
-                Ok(more) => break Ok(count + more),
-                // A signal that comes meanwhile changes nothing any more.
-                Err(Errno::EINTR) if signal::is_interrupted() => break Ok(count),
-                Err(Errno::EINTR) if count == 0 => continue,
-                Err(error) if count == 0 => break Err(error),
-                Err(_) => break Ok(count),
-            }
+            // A signal that comes meanwhile changes nothing any more.
+            break match look_in_linux(fd, events + count * EVENT, most - count) {
+                Ok(more) => Ok(count + more),
+                Err(error) if count == 0 => Err(error),
+                Err(_) => Ok(count),
+            };
         }
         if signal::is_interrupted() {
-            break Err(Errno::EINTR);
+            // What is ready comes before the signal.
+            break match look_in_linux(fd, events, most) {
+                Ok(0) => Err(Errno::EINTR),
+                other => other,
+            };
         }
         match wait_in_linux(fd, events, most, deadline) {
             Ok(0) | Err(Errno::EINTR) => {}
@@ -237,6 +237,11 @@ fn wait_mixed(set: &Set, fd: u64, events: UserAddr, most: u64, deadline: &Deadli
     };
     watchers.remove(&watcher);
     result
+}
+
+/// Has Linux look at its half of a set without waiting, so that nothing ends it.
+fn look_in_linux(fd: u64, events: UserAddr, most: u64) -> SysResult {
+    ask(linux::__NR_epoll_wait, &[fd, events.get(), most, 0])
 }
 
 /// Has Linux wait for its half of a set. EINTR if that ended before anything was found.

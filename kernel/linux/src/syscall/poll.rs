@@ -109,10 +109,8 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
             let over = deadline.is_some_and(|deadline| deadline <= time::now());
             if ready || over {
                 // A signal that comes meanwhile changes nothing any more.
-                while is_mixed && ask_linux(members, Some(time::now())) == Err(Errno::EINTR) {
-                    if signal::is_interrupted() {
-                        break;
-                    }
+                if is_mixed {
+                    let _ = ask_linux(members, Some(time::now()), ask);
                 }
                 return Ok(End::Over);
             }
@@ -126,10 +124,14 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
                 continue;
             }
             if signal::is_interrupted() {
+                // What is ready comes before the signal.
+                if is_mixed {
+                    let _ = ask_linux(members, Some(time::now()), ask);
+                }
                 return Ok(End::Interrupted);
             }
             if is_mixed {
-                match ask_linux(members, deadline) {
+                match ask_linux(members, deadline, in_linux) {
                     Err(Errno::EINTR) => {}
                     Err(error) => return Err(error),
                     Ok(()) if members.iter().any(|member| !member.there.is_empty()) => {
@@ -151,9 +153,18 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
     result
 }
 
-/// Has Linux poll the remote members, at most until `deadline`. EINTR if that ended before anything
-/// was found.
-fn ask_linux(members: &mut [Member], deadline: Option<Nanos>) -> Result<(), Errno> {
+/// As [`in_linux`], of a call that does not wait, so that nothing ends it.
+fn ask(nr: u32, args: Args) -> SysResult {
+    remote::linux(nr, &args)
+}
+
+/// Has Linux poll the remote members by `call`, at most until `deadline`. EINTR if that ended
+/// before anything was found.
+fn ask_linux(
+    members: &mut [Member],
+    deadline: Option<Nanos>,
+    call: impl FnOnce(u32, Args) -> SysResult,
+) -> Result<(), Errno> {
     const ENTRY: u64 = size_of::<PollFd>() as u64;
     const TIME: u64 = 16;
     let space = user::space()?;
@@ -172,7 +183,7 @@ fn ask_linux(members: &mut [Member], deadline: Option<Nanos>) -> Result<(), Errn
         }
     };
     let args = [entries.get(), members.len() as u64, timeout.get(), 0, 0, 0];
-    in_linux(linux::__NR_ppoll, args)?;
+    call(linux::__NR_ppoll, args)?;
     for (index, member) in members.iter_mut().enumerate().filter(|(_, member)| member.remote) {
         let entry: PollFd = user::read_struct(entries + index as u64 * ENTRY)?;
         member.there = Events::from_bits_retain(entry.found.into());
@@ -257,10 +268,31 @@ pub fn ppoll(row: &Row, args: Args) -> SysResult {
     let [fds, count, timeout, mask, size, _] = args;
     let mask = UserAddr::new(mask);
     let Some(mut set) = PollSet::read(UserAddr::new(fds), count)? else {
-        // Linux says itself how much time was left. It does not know the program's mask.
-        return signal::masked(mask, size, || others(row, [fds, count, timeout, 0, 0, 0]));
+        // Linux says itself how much time was left.
+        let args = [fds, count, timeout, 0, 0, 0];
+        return masked(row, args, (mask, size), || {
+            remote::linux(linux::__NR_poll, &[fds, count, 0])
+        });
     };
     wait_masked(UserAddr::new(timeout), mask, size, |deadline| set.wait(deadline))
+}
+
+/// Has Linux make a call that waits with the mask of that address and size, which it does not know.
+/// What is ready comes before a signal: where one that the mask lets in has come before the call,
+/// `at_once` asks for that without waiting.
+pub fn masked(
+    row: &Row,
+    args: Args,
+    (mask, size): (UserAddr, u64),
+    at_once: impl FnOnce() -> SysResult,
+) -> SysResult {
+    signal::masked(mask, size, || match others(row, args) {
+        Err(Errno::RESTART_ALWAYS) if !mask.is_null() => match at_once()? {
+            0 => Err(INTERRUPTED),
+            count => Ok(count),
+        },
+        other => other,
+    })
 }
 
 /// Has `wait` wait with the mask and for the time that ppoll(2) and pselect(2) are given.
@@ -472,6 +504,37 @@ pub fn select(row: &Row, args: Args) -> SysResult {
     result
 }
 
+/// Has Linux look at the sets of select(2), of which all is its own, without waiting. They stay
+/// what they are if nothing is ready.
+fn select_at_once(count: u64, sets: [u64; 3]) -> SysResult {
+    const TIME: u64 = 16;
+    let count = u64::from(count as u32).min(files::table()?.limit().clamp(64, 65536));
+    let length = count.div_ceil(64) * 8;
+    let space = user::space()?;
+    let scratch = Scratch::open(&space, TIME + sets.len() as u64 * length)?;
+    let mut args = [count, 0, 0, 0, scratch.start.get()];
+    user::write_words(scratch.start, [0, 0])?;
+    let copy = |to: UserAddr, from: UserAddr| {
+        (0..length).step_by(8).try_for_each(|at| {
+            let word: [u64; 1] = user::read_words(from.wrapping_add(at))?;
+            user::write_words(to.wrapping_add(at), word)
+        })
+    };
+    let mut at = scratch.start + TIME;
+    for (&set, arg) in sets.iter().zip(&mut args[1..]).filter(|(set, _)| **set != 0) {
+        copy(at, UserAddr::new(set))?;
+        *arg = at.get();
+        at += length;
+    }
+    let ready = remote::linux(linux::__NR_select, &args)?;
+    if ready > 0 {
+        for (&set, &arg) in sets.iter().zip(&args[1..]).filter(|(set, _)| **set != 0) {
+            copy(UserAddr::new(set), UserAddr::new(arg))?;
+        }
+    }
+    Ok(ready)
+}
+
 /// pselect6(count, readable, writable, exceptional, timeout, mask and its size).
 pub fn pselect6(row: &Row, args: Args) -> SysResult {
     let [count, readable, writable, exceptional, timeout, mask] = args;
@@ -480,7 +543,8 @@ pub fn pselect6(row: &Row, args: Args) -> SysResult {
     let mask = UserAddr::new(mask);
     let Some(mut set) = sets else {
         let args = [count, readable, writable, exceptional, timeout, 0];
-        return signal::masked(mask, size, || others(row, args));
+        let sets = [readable, writable, exceptional];
+        return masked(row, args, (mask, size), || select_at_once(count, sets));
     };
     wait_masked(UserAddr::new(timeout), mask, size, |deadline| set.wait(deadline))
 }
