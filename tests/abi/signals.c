@@ -7,12 +7,15 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <ucontext.h>
 
 #include "check.h"
+#include "children.h"
 #include "moments.h"
 
 static volatile sig_atomic_t count, last;
@@ -331,6 +334,68 @@ CASE(a_handler_may_be_left_by_a_jump)
 	CHECK(result == SIGFPE);
 	sigprocmask(SIG_BLOCK, NULL, &before);
 	CHECK(!sigismember(&before, SIGFPE));
+}
+
+/* Alarms come again and again, because the first may come before the call. */
+static void alarms(int flags)
+{
+	set(SIGALRM, note, flags, 0);
+	ualarm(30000, 30000);
+}
+
+/* A socket that waits for a time only. */
+CASE(a_limited_wait_of_a_socket_is_not_made_again)
+{
+	const struct timeval limit = { 60, 0 };
+	static char block[4096];
+	struct iovec part = { block, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	int pair[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0);
+	while (send(pair[0], block, sizeof(block), MSG_DONTWAIT) > 0)
+		;
+	alarms(SA_RESTART);
+	FAILS(EINTR, read(pair[0], block, 1));
+	FAILS(EINTR, readv(pair[0], &part, 1));
+	FAILS(EINTR, recv(pair[0], block, 1, 0));
+	FAILS(EINTR, recvmsg(pair[0], &message, 0));
+	FAILS(EINTR, write(pair[0], block, 1));
+	FAILS(EINTR, send(pair[0], block, 1, 0));
+	FAILS(EINTR, sendmsg(pair[0], &message, 0));
+	ualarm(0, 0);
+	close(pair[0]);
+	close(pair[1]);
+}
+
+CASE(a_limit_of_one_direction_is_none_of_the_other_one)
+{
+	const struct timeval limit = { 60, 0 }, none = { 0, 0 };
+	int pair[2];
+	char byte;
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	for (int turn = 0; turn < 2; turn++) {
+		int option = turn ? SO_RCVTIMEO : SO_SNDTIMEO;
+
+		CHECK(setsockopt(pair[0], SOL_SOCKET, option, turn ? &none : &limit,
+				 sizeof(limit)) == 0);
+		pid_t child = fork();
+
+		if (child == 0) {
+			usleep(200000);
+			_exit(send(pair[1], "x", 1, 0) != 1);
+		}
+		count = 0;
+		alarms(SA_RESTART);
+		CHECK(recv(pair[0], &byte, 1, 0) == 1 && count > 0);
+		ualarm(0, 0);
+		CHECK(exits_with(child, 0));
+	}
+	close(pair[0]);
+	close(pair[1]);
 }
 
 CASE(bad_calls_are_refused)

@@ -2,16 +2,18 @@
 //! Calls that Linux makes on behalf of programs, as the programs made them or for one that is
 //! served here.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
+use crtos_abi::{PAGE_SIZE, UserAddr, channel::RESULT_NOT_MADE};
 use crtos_channel::Operation;
 use crtos_core::task;
+use linux_raw_sys::{general as linux, net};
 
 use super::request;
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
     files::names,
+    memory::{Scratch, user},
     process::{ThreadExt as _, UserThread, lapse, spares},
     signal,
 };
@@ -70,11 +72,64 @@ fn pass_on(row: &Row, args: impl Fn() -> Args) -> SysResult {
         match linux_result(result) {
             // The signal that ended the call in Linux may be for a handler here, or be blocked
             // here.
-            Err(Errno::EINTR) if row.waits() && must_end(user) => return Err(code),
+            Err(Errno::EINTR) if row.waits() && must_end(user) => {
+                let is_limited = code == Errno::RESTART && is_limited(number, arguments[0]);
+                return Err(if is_limited { Errno::EINTR } else { code });
+            }
             Err(Errno::EINTR) if is_foreign(user) => {}
             other => return other,
         }
     }
+}
+
+/// Programs have said for how long sockets of Linux wait.
+static ANY_LIMITED: AtomicBool = AtomicBool::new(false);
+
+/// A program sets an option of a socket of Linux.
+pub fn note_option(level: u64, name: u64) {
+    let [level, name] = [level, name].map(|word| word as u32);
+    let limits =
+        [net::SO_RCVTIMEO_OLD, net::SO_RCVTIMEO_NEW, net::SO_SNDTIMEO_OLD, net::SO_SNDTIMEO_NEW];
+    if level == net::SOL_SOCKET && limits.contains(&name) {
+        ANY_LIMITED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether call `number` of `fd` is one of a socket that ends by itself (SO_RCVTIMEO, SO_SNDTIMEO):
+/// it is not made again after a signal. Asks Linux only if there may be such sockets.
+fn is_limited(number: u32, fd: u64) -> bool {
+    if !ANY_LIMITED.load(Ordering::Relaxed) {
+        return false;
+    }
+    let option = match number {
+        linux::__NR_read
+        | linux::__NR_readv
+        | linux::__NR_recvfrom
+        | linux::__NR_recvmsg
+        | linux::__NR_recvmmsg
+        | linux::__NR_accept
+        | linux::__NR_accept4 => net::SO_RCVTIMEO_OLD,
+        linux::__NR_write
+        | linux::__NR_writev
+        | linux::__NR_sendto
+        | linux::__NR_sendmsg
+        | linux::__NR_sendmmsg
+        | linux::__NR_connect => net::SO_SNDTIMEO_OLD,
+        _ => return false,
+    };
+    limit_of(fd, option).is_ok_and(|limit| limit != [0; 2])
+}
+
+/// That limit of a socket, in seconds and microseconds.
+fn limit_of(fd: u64, option: u32) -> Result<[u64; 2], Errno> {
+    const SIZE: u32 = 16;
+    let space = user::space()?;
+    let scratch = Scratch::open(&space, PAGE_SIZE)?;
+    let size = scratch.start + u64::from(SIZE);
+    user::write_u32(size, SIZE)?;
+    let args = [fd, net::SOL_SOCKET.into(), option.into(), scratch.start.get(), size.get()];
+    self::linux(linux::__NR_getsockopt, &args)?;
+    Ok(user::read_words(scratch.start)?)
 }
 
 /// Whether a wait of `user`, the calling thread, has to end.

@@ -26,7 +26,7 @@ pub mod revocation;
 pub mod slots;
 
 pub use call::{Gone, interrupt, request, request_end, request_words, wait_for_end};
-pub use linux::{is_capable, linux, own_call, pass, pass_again};
+pub use linux::{is_capable, linux, note_option, own_call, pass, pass_again};
 
 use crtos_abi::channel::TRACE_DOORBELL;
 use crtos_abi::ids::RealmCpu;

@@ -30,6 +30,7 @@ use crate::{
     },
     memory::{timespec, user},
     process::ThreadExt as _,
+    remote::note_option,
     signal,
 };
 
@@ -183,6 +184,7 @@ fn write_address(address: &Address, at: UserAddr, room: u32) -> Result<(), Errno
 pub fn setsockopt(row: &Row, args: Args) -> SysResult {
     if files::find(args[0]).is_none() {
         claim_by_option(args)?;
+        note_option(args[1], args[2]);
     }
     let file = local!(row, args);
     let [_, level, name, value, length, _] = args;
