@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Signals that stop a process, and SIGCONT. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -147,6 +150,40 @@ static void ignore_nothing(int number)
 }
 
 /* Whether SIGCONT is left alone or handled, and the other one as well. */
+/*
+ * The time of a stopped poll goes on: it is over when the process goes on. A signal that was
+ * blocked once stops it.
+ */
+CASE(a_poll_does_not_begin_anew_after_a_stop)
+{
+	const sigset_t stop = set_of(SIGTSTP);
+	int pair[2], ends[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && pipe(ends) == 0);
+	for (int way = 0; way < 2; way++) {
+		PART("%s", way ? "pipe" : "socket");
+		pid_t child = fork_apart();
+
+		if (child == 0) {
+			struct pollfd member = { way ? ends[0] : pair[0], POLLIN, 0 };
+			struct timespec before, after;
+
+			sigprocmask(SIG_BLOCK, &stop, NULL);
+			sigprocmask(SIG_UNBLOCK, &stop, NULL);
+			clock_gettime(CLOCK_MONOTONIC, &before);
+			if (poll(&member, 1, 4000) != 0)
+				_exit(1);
+			clock_gettime(CLOCK_MONOTONIC, &after);
+			_exit(after.tv_sec - before.tv_sec >= 7);
+		}
+		sleep(2);
+		CHECK(kill(child, SIGTSTP) == 0 && WIFSTOPPED(change_of(child)));
+		sleep(3);
+		CHECK(kill(child, SIGCONT) == 0 && WIFCONTINUED(change_of(child)));
+		CHECK(exits_with(child, 0));
+	}
+}
+
 CASE(sigcont_discards_a_stop_that_is_blocked)
 {
 	for (int way = 0; way < 4; way++) {

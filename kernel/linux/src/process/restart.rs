@@ -26,6 +26,15 @@ pub enum Restart {
         /// As above.
         remainder: UserAddr,
     },
+    /// poll(2) with a timeout.
+    Poll {
+        /// Where its set is.
+        fds: UserAddr,
+        /// How many members that has.
+        count: u64,
+        /// Kernel time.
+        deadline: Nanos,
+    },
     /// FUTEX_WAIT and FUTEX_WAIT_BITSET with a timeout.
     Futex {
         /// Where it waits.

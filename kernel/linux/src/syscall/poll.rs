@@ -32,7 +32,7 @@ use crate::{
         timespec::{SECOND, read_timespec, write_timespec},
         user,
     },
-    process::{ThreadExt as _, lapse},
+    process::{Restart, ThreadExt as _, lapse},
     remote::{self, pass_again},
     signal,
 };
@@ -248,19 +248,35 @@ pub const MILLISECOND: u64 = SECOND / 1000;
 const INTERRUPTED: Errno = Errno::RESTART_NO_HANDLER;
 
 /// poll(fds, count, milliseconds).
-pub fn poll(row: &Row, args: Args) -> SysResult {
-    let [fds, count, timeout, ..] = args;
+pub fn poll(row: &Row, [fds, count, timeout, ..]: Args) -> SysResult {
     let timeout = timeout as i32;
     let deadline = (timeout >= 0).then(|| time::now() + Nanos::from_millis(timeout as u64));
-    match (PollSet::read(UserAddr::new(fds), count)?, deadline) {
+    poll_until(row, UserAddr::new(fds), count, deadline)
+}
+
+/// Goes on with a poll that a signal without handler interrupted.
+pub fn go_on(fds: UserAddr, count: u64, deadline: Nanos) -> SysResult {
+    let row = crtos_syscalls::lookup(linux::__NR_poll.into()).ok_or(Errno::EINTR)?;
+    poll_until(row, fds, count, Some(deadline))
+}
+
+/// poll(2) until `deadline`, which a signal without handler does not change.
+fn poll_until(row: &Row, fds: UserAddr, count: u64, deadline: Option<Nanos>) -> SysResult {
+    const FOR_EVER: u64 = u64::MAX;
+    let args = |timeout| [fds.get(), count, timeout, 0, 0, 0];
+    let result = match (PollSet::read(fds, count)?, deadline) {
         (Some(mut set), _) => set.wait(deadline),
-        (None, None) => others(row, args),
+        (None, None) => others(row, args(FOR_EVER)),
         // A signal for another thread may make it begin anew.
-        (None, Some(deadline)) => pass_again(row, || {
-            let left = rest(deadline).div_ceil(MILLISECOND).min(timeout as u64);
-            [fds, count, left, 0, 0, 0]
-        }),
+        (None, Some(deadline)) => {
+            pass_again(row, || args(rest(deadline).div_ceil(MILLISECOND).min(i32::MAX as u64)))
+        }
+    };
+    let Some(deadline) = deadline.filter(|_| result == Err(INTERRUPTED)) else { return result };
+    if let Some(user) = task::current().user() {
+        *user.restart.lock() = Some(Restart::Poll { fds, count, deadline });
     }
+    Err(Errno::RESTART_BLOCK)
 }
 
 /// ppoll(fds, count, timeout, mask, size).

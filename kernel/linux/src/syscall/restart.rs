@@ -3,6 +3,7 @@
 
 use crtos_core::task;
 
+use super::poll;
 use crate::{
     abi::{Errno, SysResult},
     futex::wait,
@@ -23,6 +24,7 @@ pub fn restart_syscall() -> SysResult {
         Some(Restart::Futex { address, value, bits, deadline }) => {
             wait::wait(address, value, bits, Some(deadline))
         }
+        Some(Restart::Poll { fds, count, deadline }) => poll::go_on(fds, count, deadline),
         None => Err(Errno::EINTR),
     }
 }
