@@ -76,6 +76,13 @@ attack_by_vfio() {
 	wait $program 2>/dev/null
 	[ "$(driver "$edu")" = vfio-pci ] || fail 'its driver is gone'
 	timeout 20 "$hostile" enter || fail 'Linux does not have it back'
+
+	# In a realm that has memory for that.
+	crtos up --cpus 3 --memory 448M || fail 'up again'
+	gets 'for many mappings'
+	hostile many
+	[ "$(there)" = there ] || fail 'the realm does not run after many mappings'
+	crtos down --force || fail 'down again'
 	drives_no_more "$edu"
 	others_complain && fail dmesg
 	exit $failed

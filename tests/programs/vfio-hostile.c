@@ -11,6 +11,8 @@
  *		program; nothing else changes.
  * tables	maps one page as often as that is possible, far apart; what is refused leaves the
  *		rest as it was.
+ * many		maps one page so often, side by side, that a list of all would be too long for the
+ *		kernel's heap, and unmaps all at once; then memory in pieces, which are as many.
  * transfer	has it write for ever to pages that are mapped; to be killed.
  * watch	fills so many megabytes of memory; tells so, and after a while whether any of it has
  *		changed.
@@ -140,6 +142,30 @@ static int tables(void)
 	return 0;
 }
 
+static int many(void)
+{
+	unsigned long count = 20000, pages = 66000;
+	unsigned char *page = memory(PAGE), *all;
+
+	for (unsigned long at = 0; at < count; at++)
+		ASSERT(map_for(&edu, page, HERE + at * PAGE, PAGE, BOTH) == 0);
+	ASSERT(unmap_for(&edu, HERE, count * PAGE, 0) == (long)(count * PAGE));
+	for (unsigned long at = 0; at < count; at++)
+		ASSERT(map_for(&edu, page, HERE + at * PAGE, PAGE, BOTH) == 0);
+	ASSERT(unmap_for(&edu, 0, 0, VFIO_DMA_UNMAP_FLAG_ALL) == (long)(count * PAGE));
+	all = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ASSERT(all != MAP_FAILED && madvise(all, pages * PAGE, MADV_NOHUGEPAGE) == 0);
+	/* No page lies behind the one before it. */
+	for (unsigned long first = 0; first < 2; first++)
+		for (unsigned long at = first; at < pages; at += 2)
+			all[at * PAGE] = 0x5a;
+	ASSERT(map_for(&edu, all, HERE, pages * PAGE, READS) == 0);
+	to_device(&edu, HERE + (pages - 1) * PAGE, PAGE);
+	ASSERT(unmap_for(&edu, HERE, pages * PAGE, 0) == (long)(pages * PAGE));
+	return 0;
+}
+
 static int transfer(void)
 {
 	unsigned long size = 8 * MEGABYTE;
@@ -236,6 +262,8 @@ int main(int count, char **arguments)
 		return race();
 	if (strcmp(what, "tables") == 0)
 		return tables();
+	if (strcmp(what, "many") == 0)
+		return many();
 	if (strcmp(what, "transfer") == 0)
 		return transfer();
 	return hold();

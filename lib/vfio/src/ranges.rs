@@ -3,7 +3,7 @@
 //! (`drivers/vfio/vfio_iommu_type1.c`).
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use crate::Refused;
 
@@ -13,6 +13,11 @@ pub const PAGE: u64 = 4096;
 pub const MOST: usize = 65535;
 /// Addresses that are messages where a function names them.
 const MESSAGES: (u64, u64) = (0xfee0_0000, 0xfeef_ffff);
+
+/// Where all ranges begin.
+pub const ALL: RangeInclusive<u64> = 0..=u64::MAX;
+/// Where none begins: at no multiple of a page.
+const NONE: RangeInclusive<u64> = 1..=1;
 
 /// Which rules hold for unmapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,34 +68,29 @@ impl<T> Ranges<T> {
         self.0.insert(start, (size, value));
     }
 
-    /// Takes out what is mapped in a range; returns the bytes that were mapped, and what was there.
-    pub fn take(&mut self, rules: Rules, start: u64, size: u64) -> Result<(u64, Vec<T>), Refused> {
+    /// Where the ranges begin that go when a range is unmapped: each is to be [taken](Self::take).
+    pub fn leaving(
+        &self,
+        rules: Rules,
+        start: u64,
+        size: u64,
+    ) -> Result<RangeInclusive<u64>, Refused> {
         let last = last_of(start, size)?;
-        let starts: Vec<u64> = self.overlapping(start, last).collect();
-        let end_of = |range: u64| self.0.get(&range).map_or(0, |(size, _)| range + (size - 1));
-        let cut = |range: &u64| *range < start || end_of(*range) > last;
-        let starts = match rules {
-            Rules::Second if starts.iter().any(cut) => return Err(Refused::Invalid),
-            Rules::First if starts.first().is_some_and(|first| *first < start) => Vec::new(),
-            _ => starts,
-        };
-        Ok(self.remove(starts))
-    }
-
-    /// Takes all out, likewise.
-    pub fn take_all(&mut self) -> (u64, Vec<T>) {
-        let starts = self.0.keys().copied().collect();
-        self.remove(starts)
-    }
-
-    fn remove(&mut self, starts: Vec<u64>) -> (u64, Vec<T>) {
-        let mut bytes = 0;
-        let mut values = Vec::new();
-        for (size, value) in starts.iter().filter_map(|start| self.0.remove(start)) {
-            bytes += size;
-            values.push(value);
+        let begins_before = self.overlapping(start, last).next().is_some_and(|first| first < start);
+        let mut behind = self.0.range(..=last).rev();
+        let ends_behind = behind.next().is_some_and(|(range, (size, _))| range + (size - 1) > last);
+        match rules {
+            Rules::Second if begins_before || ends_behind => Err(Refused::Invalid),
+            Rules::First if begins_before => Ok(NONE),
+            _ => Ok(start..=last),
         }
-        (bytes, values)
+    }
+
+    /// Takes out one of the ranges that begin there: how many bytes it has, and what was there.
+    /// `None` if none is left. So as many as there are go without memory for a list of them.
+    pub fn take(&mut self, beginning: &RangeInclusive<u64>) -> Option<(u64, T)> {
+        let (&start, _) = self.0.range(beginning.clone()).next()?;
+        self.0.remove(&start)
     }
 
     /// Where the ranges begin that have a part of these addresses.
@@ -114,6 +114,7 @@ impl<T> Ranges<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::iter;
     use proptest::prelude::*;
 
     #[test]
@@ -136,6 +137,11 @@ mod tests {
         Map(u64, u64),
         Unmap(u64, u64),
         All,
+    }
+
+    fn take_all(ranges: &mut Ranges<usize>, leaving: &RangeInclusive<u64>) -> (u64, Vec<usize>) {
+        let (sizes, values) = iter::from_fn(|| ranges.take(leaving)).unzip::<_, _, Vec<_>, _>();
+        (sizes.into_iter().sum(), values)
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -176,7 +182,8 @@ mod tests {
                         continue;
                     }
                     Step::Unmap(start, count) => {
-                        let taken = ranges.take(rules, bytes(start), bytes(count));
+                        let leaving = ranges.leaving(rules, bytes(start), bytes(count));
+                        let taken = leaving.map(|leaving| take_all(&mut ranges, &leaving));
                         let (start, end) = (start as usize, (start + count) as usize);
                         let is_cut = |at: usize| {
                             at > 0 && at < 32 && pages[at].is_some() && pages[at] == pages[at - 1]
@@ -192,7 +199,7 @@ mod tests {
                         taken
                     }
                     Step::All => {
-                        let taken = ranges.take_all();
+                        let taken = take_all(&mut ranges, &ALL);
                         prop_assert_eq!(ranges.available() as usize, MOST);
                         taken
                     }

@@ -9,8 +9,8 @@ use super::fault::lookup;
 use super::{Access, AddressSpace, FaultError, MapError};
 use crate::mm::{frames, heap};
 use crate::task;
+use alloc::collections::{BTreeMap, btree_map::OccupiedEntry};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::mem;
 use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_abi::UserAddr;
@@ -18,8 +18,9 @@ use crtos_vm::{FRAME_SIZE, Frame, FrameSize, Protection};
 
 /// Pages of a program, as many as were asked for. They are given back when this is dropped.
 pub struct Pinned {
-    /// Pages that lie one behind the other: the first one, and how many.
-    runs: Vec<(Frame, u64)>,
+    /// Pages that lie one behind the other: at which page they begin, the first one, and how many.
+    /// In a list, as many as a program can have would be more than the heap gives in one piece.
+    runs: BTreeMap<u64, (Frame, u64)>,
     /// Bytes that the program has pinned, these among them.
     of_program: Arc<AtomicU64>,
 }
@@ -36,7 +37,7 @@ impl AddressSpace {
     pub fn pin(&self, start: UserAddr, length: u64, write: bool) -> Result<Pinned, MapError> {
         let end = start.checked_add(length).filter(|&end| end <= UserAddr::END);
         let end = end.ok_or(MapError::Fault)?;
-        let mut pinned = Pinned { runs: Vec::new(), of_program: self.pinned.clone() };
+        let mut pinned = Pinned { runs: BTreeMap::new(), of_program: self.pinned.clone() };
         let mut at = start;
         while at < end {
             if !heap::has_reserve() {
@@ -81,24 +82,22 @@ impl Pinned {
     /// Adds a page, of which the caller has a use.
     fn add(&mut self, frame: Frame) {
         self.of_program.fetch_add(FRAME_SIZE, Ordering::Relaxed);
-        match self.runs.last_mut() {
+        let end = self.pages();
+        match self.runs.last_entry().map(OccupiedEntry::into_mut) {
             Some((first, pages)) if first.0 + *pages * FRAME_SIZE == frame.0 => *pages += 1,
-            _ => self.runs.push((frame, 1)),
+            _ => _ = self.runs.insert(end, (frame, 1)),
         }
     }
 
     /// How many pages there are.
     pub fn pages(&self) -> u64 {
-        self.runs.iter().map(|(_, pages)| pages).sum()
+        self.runs.last_key_value().map_or(0, |(begin, (_, pages))| begin + pages)
     }
 
     /// Pieces of at most `most` pages that lie one behind the other: at which page each begins, its
     /// first frame, its pages.
     pub(crate) fn pieces(&self, most: u64) -> impl Iterator<Item = (u64, Frame, u64)> {
-        let mut before = 0;
-        self.runs.iter().flat_map(move |&(first, pages)| {
-            let start = before;
-            before += pages;
+        self.runs.iter().flat_map(move |(&start, &(first, pages))| {
             (0..pages).step_by(most as usize).map(move |page| {
                 let frame = Frame(first.0 + page * FRAME_SIZE);
                 (start + page, frame, most.min(pages - page))
@@ -115,7 +114,7 @@ impl Pinned {
 impl Drop for Pinned {
     /// Preemptible between pages.
     fn drop(&mut self) {
-        for &(first, pages) in &self.runs {
+        for &(first, pages) in self.runs.values() {
             for page in 0..pages {
                 frames::release(Frame(first.0 + page * FRAME_SIZE), FrameSize::Small);
                 task::reschedule_point();

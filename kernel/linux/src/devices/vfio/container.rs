@@ -191,8 +191,9 @@ impl Container {
         // Other calls go on meanwhile: what is touched may have to be read by Linux.
         let pinned = space.pin(from, length, write)?;
         allowed(space.pinned())?;
-        let mut mapping = Mapping::new(start, pinned, read, write);
         let mut state = self.0.lock();
+        // Where it is refused, functions have lost it before somebody else maps these addresses.
+        let mut mapping = Mapping::new(start, pinned, read, write);
         state.check(start, length)?;
         state.members.iter().try_for_each(|member| mapping.attach(member.function))?;
         state.ranges.insert(start, length, mapping);
@@ -207,13 +208,17 @@ impl Container {
         }
         let mut state = self.0.lock();
         let rules = state.rules.ok_or(Errno::EINVAL)?;
-        let (unmapped, mappings) = match flags {
-            0 => state.ranges.take(rules, start, length)?,
+        let leaving = match flags {
+            0 => state.ranges.leaving(rules, start, length)?,
             _ if start | length != 0 => return Err(Errno::EINVAL),
-            _ => state.ranges.take_all(),
+            _ => ranges::ALL,
         };
+        let mut unmapped = 0;
         // Nobody maps these addresses again before functions have lost them.
-        drop(mappings);
+        while let Some((bytes, mapping)) = state.ranges.take(&leaving) {
+            drop(mapping);
+            unmapped += bytes;
+        }
         drop(state);
         user::write_words(argument.wrapping_add(16), [unmapped])?;
         Ok(0)
