@@ -8,10 +8,10 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 # same WHAT EXPECTED FOUND
 same() { if [ "$3" = "$2" ]; then echo "ok $1"; else fail "$1: $3, not $2"; fi; }
-# as UID COMMAND...: such a user runs it. The realm is up.
+# as UID COMMAND...: such a user runs it, for LIMIT seconds at most. The realm is up.
 as() {
 	local uid=$1
 	shift
-	timeout 100 setpriv --reuid "$uid" --regid "$uid" --groups "$(stat -c %g /dev/crtos)" "$@" 2>&1
+	timeout "${LIMIT:-100}" setpriv --reuid "$uid" --regid "$uid" --groups "$(stat -c %g /dev/crtos)" "$@" 2>&1
 }
 member() { as 12345 "$@"; }

@@ -14,7 +14,6 @@
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
-    vec::Vec,
 };
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -305,16 +304,19 @@ impl Set {
         Ok(())
     }
 
-    /// The members that are of the file at an address: their numbers, and what is wanted of each.
-    pub fn members_of(&self, file: usize) -> Vec<(u32, Wanted)> {
+    /// Calls `each` with the members that are of the file at an address: their numbers, and what is
+    /// wanted of each. They are locked meanwhile. May sleep.
+    pub fn each_of(&self, file: usize, mut each: impl FnMut(u32, Wanted)) {
         let members = self.members.lock();
-        let of_file = members.iter().filter(|(key, _)| key.1 == file);
-        let wanted = of_file.filter_map(|(key, member)| {
-            let mut interests = self.core.interests.lock();
-            let (events, data) = (interests.wanted(member.token)?, interests.data(member.token)?);
-            Some((key.0, Wanted { events, data }))
-        });
-        wanted.collect()
+        for (key, member) in members.iter().filter(|(key, _)| key.1 == file) {
+            let wanted = {
+                let mut interests = self.core.interests.lock();
+                (interests.wanted(member.token), interests.data(member.token))
+            };
+            if let (Some(events), Some(data)) = wanted {
+                each(key.0, Wanted { events, data });
+            }
+        }
     }
 
     /// The address of the file of a member: the one of descriptor `fd` with so many before it.
@@ -539,15 +541,14 @@ impl Sets {
         }
     }
 
-    /// All sets, each with one of its numbers.
-    pub fn all(&self) -> Vec<(u32, Arc<Set>)> {
-        let mut all: Vec<(u32, Arc<Set>)> = Vec::new();
-        for (&fd, set) in self.sets.lock().iter() {
-            if !all.iter().any(|(_, other)| Arc::ptr_eq(set, other)) {
-                all.push((fd, set.clone()));
-            }
+    /// Calls `each` with each number and its set: a set may have several. A list of all would be as
+    /// long as a program likes. May sleep.
+    pub fn each(&self, mut each: impl FnMut(u32, Arc<Set>)) {
+        let mut from = Some(0);
+        while let Some(fd) = from.and_then(|from| self.next(from)) {
+            self.get(fd.into()).into_iter().for_each(|set| each(fd, set));
+            from = fd.checked_add(1);
         }
-        all
     }
 
     /// The first set's number from `from` on.

@@ -136,10 +136,8 @@ impl Files {
         let _agreement = self.hold();
         let Some(all) = self.all_alike(file)? else { return Ok(false) };
         let Some(first) = all.first() else { return Ok(false) };
-        let places = self.places_of(&all);
-        if first.file.watchers().map_or(0, |watchers| watchers.count()) != places.len() {
-            return Ok(false);
-        }
+        let watched = first.file.watchers().map_or(0, |watchers| watchers.count());
+        let Some(places) = self.places_of(&all, watched)? else { return Ok(false) };
         let space = user::space()?;
         let scratch = Scratch::open(&space, PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
         let put = |bytes: &[u8]| {
@@ -173,20 +171,30 @@ impl Files {
         Ok(true)
     }
 
-    /// The places that descriptors have in epoll sets of this table.
-    fn places_of(&self, all: &[Leaving]) -> Vec<Place> {
-        let mut places = Vec::new();
-        for (set_number, set) in self.sets.all() {
+    /// The `count` places that descriptors have in epoll sets of this table; `None` if they have
+    /// fewer or more there.
+    fn places_of(&self, all: &[Leaving], count: usize) -> Result<Option<Vec<Place>>, Errno> {
+        let mut places: Vec<Place> = Vec::new();
+        places.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+        let mut found = 0;
+        self.sets.each(|set_number, set| {
+            // One that has several numbers.
+            if places.iter().any(|place| Arc::ptr_eq(&place.set, &set)) {
+                return;
+            }
             for (index, one) in all.iter().enumerate() {
                 if all[..index].iter().any(|other| Arc::ptr_eq(&one.file, &other.file)) {
                     continue;
                 }
-                for (number, wanted) in set.members_of(one.file.address()) {
-                    places.push(Place { set: set.clone(), set_number, number, wanted });
-                }
+                set.each_of(one.file.address(), |number, wanted| {
+                    found += 1;
+                    if found <= count {
+                        places.push(Place { set: set.clone(), set_number, number, wanted });
+                    }
+                });
             }
-        }
-        places
+        });
+        Ok((found == count).then_some(places))
     }
 
     /// All descriptors of the same pipe or eventfd as `file`; `None` if somebody else has it or
