@@ -150,7 +150,7 @@ void crtos_process_leave(struct crtos_process *process)
  */
 struct crtos_process *crtos_file_process(struct crtos_file *file)
 {
-	/* Pairs with spawn(), which makes the process before it stores it. */
+	/* Pairs with crtos_spawn(), which makes the process before it stores it. */
 	return smp_load_acquire(&file->process);
 }
 
@@ -274,8 +274,8 @@ static int refuse_thread(struct crtos_file *file, int error)
 
 /*
  * The process of that thread, by its slot + 1, if the file with that descriptor is
- * the process's, else NULL. Who has the descriptor was forked by the process. The
- * caller holds realm_lock.
+ * the process's, else NULL. Who has the descriptor was forked by the process. What is
+ * kept for one that is over may be let go at any time. The caller holds realm_lock.
  */
 static struct crtos_process *find_parent(struct crtos_realm *realm, u32 parent, int descriptor)
 {
@@ -288,15 +288,20 @@ static struct crtos_process *find_parent(struct crtos_realm *realm, u32 parent, 
 	if (file->f_op == crtos_device.fops && parent <= CRTOS_SLOTS) {
 		/* Updates of the table hold realm_lock as well. */
 		thread = rcu_dereference_protected(realm->threads[parent - 1], true);
-		if (thread && thread->process == crtos_file_process(file->private_data))
+		if (thread && !thread->process->over &&
+		    thread->process == crtos_file_process(file->private_data))
 			process = thread->process;
 	}
 	fput(file);
 	return process;
 }
 
-/* The caller holds file->lock and realm_lock. */
-static int spawn(struct crtos_file *file, const struct path *path, struct crtos_spawn *spawned)
+/*
+ * Makes a process, of which a call is being made: crtos_process_leave() ends that. The caller
+ * holds file->lock and realm_lock.
+ */
+static int spawn(struct crtos_file *file, const struct path *path, struct crtos_spawn *spawned,
+		 struct crtos_process **made)
 {
 	struct crtos_realm *realm = crtos_realm_get();
 	struct crtos_process *process, *parent = NULL;
@@ -328,12 +333,12 @@ static int spawn(struct crtos_file *file, const struct path *path, struct crtos_
 		return refuse_thread(file, PTR_ERR(thread));
 	}
 	kref_get(&process->ref);
+	atomic_inc(&process->calls);
 	list_add_tail(&process->link, &realm->processes);
 	WRITE_ONCE(realm->process_count, realm->process_count + 1);
-	/* After the process was made; pairs with crtos_file_process(). */
-	smp_store_release(&file->process, process);
 	spawned->process = process->number;
 	spawned->slot = thread->slot;
+	*made = process;
 	return 0;
 }
 
@@ -349,8 +354,9 @@ static int spawn(struct crtos_file *file, const struct path *path, struct crtos_
 int crtos_spawn(struct crtos_file *file, const struct path *path,
 		struct crtos_spawn __user *user)
 {
+	struct crtos_process *process;
 	struct crtos_spawn spawned;
-	int error;
+	int error, unwatched;
 
 	if (copy_from_user(&spawned, user, sizeof(spawned)))
 		return -EFAULT;
@@ -358,17 +364,26 @@ int crtos_spawn(struct crtos_file *file, const struct path *path,
 		return crtos_refuse(file, -EBUSY,
 				    "[bad-call] this file has a process already: open the device again");
 	crtos_realm_lock();
-	error = spawn(file, path, &spawned);
+	error = spawn(file, path, &spawned, &process);
 	crtos_realm_unlock();
 	crtos_heir_decided(file);
-	/* Its parent, which waits for it, hears of what is lost meanwhile. */
-	if (!error && crtos_kept_watch(file->process)) {
-		crtos_process_over(file->process);
+	if (error)
+		return error;
+	/*
+	 * Its parent, which waits for it, hears of what is lost meanwhile. Other tasks that have
+	 * the file could change what is kept, or end the process, so they find none before.
+	 */
+	unwatched = crtos_kept_watch(process);
+	/* After the process was made; pairs with crtos_file_process(). */
+	smp_store_release(&file->process, process);
+	crtos_process_leave(process);
+	if (unwatched) {
+		crtos_process_over(process);
 		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	}
-	if (!error && copy_to_user(user, &spawned, sizeof(spawned))) {
-		crtos_process_over(file->process);
+	if (copy_to_user(user, &spawned, sizeof(spawned))) {
+		crtos_process_over(process);
 		return -EFAULT;
 	}
-	return error;
+	return 0;
 }

@@ -1,0 +1,32 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A member of the group crtos asks the module for processes by hand, as children of one that has
+# files of Linux's memory mapped, and ends them, or that one, while the module makes them: nothing
+# of Linux's is used that was freed.
+# kernels: 6.12
+# more kernels: 6.1
+# realm: no
+# uses: member
+# boot: slub_debug=FZP
+# timeout: 600
+# full: ROUNDS=200
+# shellcheck disable=SC2154
+set -u
+cd "$(mktemp -d)" || exit 1
+crtos up --cpus 3 --memory 512M || exit 1
+dmesg --clear
+spawner=$PROGRAMS/spawner
+holder="crtos run -- $spawner hold /dev/shm/pages 1500"
+rounds=${ROUNDS:-20}
+export LIMIT=500
+# shellcheck disable=SC2086
+{
+	same 'processes end while they are made' "$rounds rounds" \
+		"$(member "$spawner" race "$rounds" $holder)"
+	same 'a parent ends while its children are made' "$((rounds / 4)) rounds" \
+		"$(member "$spawner" orphan $((rounds / 4)) $holder)"
+}
+same 'a program runs' there "$(there)"
+crtos down || fail down
+complaints | grep . && fail dmesg
+exit $failed
