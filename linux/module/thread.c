@@ -379,13 +379,13 @@ void crtos_threads_wake(struct crtos_process *process)
  * @process: its process, which the caller has entered
  *
  * Return: the thread, or NULL if the task has none. After execve another task can
- * have its thread id.
+ * have its thread id, and the task itself has left: its thread may go at any time.
  */
 struct crtos_thread *crtos_thread_current(struct crtos_process *process)
 {
 	struct crtos_thread *thread = xa_load(&process->by_tid, task_pid_nr(current));
 
-	return thread && thread->task == current ? thread : NULL;
+	return thread && thread->task == current && current->mm == process->mm ? thread : NULL;
 }
 
 /* A thread of the process, or with @parent the first one of one that shares its memory. */

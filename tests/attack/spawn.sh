@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A member of the group crtos asks the module for processes by hand, as children of one that has
-# files of Linux's memory mapped, and ends them, or that one, while the module makes them: nothing
-# of Linux's is used that was freed.
+# files of Linux's memory mapped, and ends them, or that one, while the module makes them; a thread
+# of a process executes a program and asks for what it had: nothing of Linux's is used that was
+# freed.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
@@ -23,6 +24,8 @@ export LIMIT=500
 {
 	same 'processes end while they are made' "$rounds rounds" \
 		"$(member "$spawner" race "$rounds" $holder)"
+	same 'who executed a program is no thread' 'Invalid argument' \
+		"$(member "$spawner" execute)"
 	same 'a parent ends while its children are made' "$((rounds / 4)) rounds" \
 		"$(member "$spawner" orphan $((rounds / 4)) $holder)"
 }

@@ -15,6 +15,11 @@
  *
  * Runs the command again and again, and kills it while several ask for processes that are its
  * children's.
+ *
+ * spawner execute
+ *
+ * Has a process by hand, with a thread that is another process of Linux's which shares its memory;
+ * that one executes a program, and calls the device as that thread. Tells what it is answered.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -51,6 +56,14 @@ struct spawn {
 	uint64_t reserved[2];
 };
 #define SPAWN _IOWR(0xc7, 0x20, struct spawn)
+#define THREAD _IO(0xc7, 0x21)
+struct remote {
+	uint32_t slot, has_result;
+	int64_t result;
+	uint32_t op, nr;
+	uint64_t args[6];
+};
+#define REMOTE _IOWR(0xc7, 0x22, struct remote)
 #define SLOTS 1024
 /* Who ask at once. */
 #define ASKERS 3
@@ -249,6 +262,42 @@ static int orphan(int rounds, char **command)
 	return 0;
 }
 
+/* Calls the device as a thread of the process that has it. */
+static int call(int device, uint32_t slot)
+{
+	struct remote remote = { .slot = slot };
+
+	/* As long as the module looks for those that have left, and frees what they had. */
+	alarm(4);
+	while (ioctl(device, REMOTE, &remote) == 0)
+		remote.has_result = 1;
+	printf("%m\n");
+	return 0;
+}
+
+static int execute(void)
+{
+	int device = open("/dev/crtos", O_RDWR), status;
+	struct spawn spawn = { 0 };
+	pid_t child;
+
+	ASSERT(device >= 0 && ioctl(device, SPAWN, &spawn) == 0);
+	child = vfork();
+	if (child == 0) {
+		int slot = ioctl(device, THREAD, 1UL + spawn.slot);
+		char words[2][16];
+
+		snprintf(words[0], sizeof(words[0]), "%d", device);
+		snprintf(words[1], sizeof(words[1]), "%d", slot);
+		execl("/proc/self/exe", "spawner", "call", words[0], words[1], NULL);
+		_exit(127);
+	}
+	ASSERT(waitpid(child, &status, 0) == child);
+	if (status != 0)
+		printf("it ends with status %x\n", status);
+	return 0;
+}
+
 int main(int count, char **arguments)
 {
 	if (count == 4 && strcmp(arguments[1], "hold") == 0)
@@ -257,5 +306,9 @@ int main(int count, char **arguments)
 		return race(atoi(arguments[2]), arguments + 3);
 	if (count > 3 && strcmp(arguments[1], "orphan") == 0)
 		return orphan(atoi(arguments[2]), arguments + 3);
+	if (count == 2 && strcmp(arguments[1], "execute") == 0)
+		return execute();
+	if (count == 4 && strcmp(arguments[1], "call") == 0)
+		return call(atoi(arguments[2]), strtoul(arguments[3], NULL, 10));
 	return 2;
 }
