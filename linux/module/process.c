@@ -200,6 +200,7 @@ static void reap_work(struct work_struct *work)
 {
 	struct crtos_process *process = container_of(to_delayed_work(work),
 						     struct crtos_process, reap);
+	bool has_heir;
 
 	crtos_revocations_run(process);
 	if (!READ_ONCE(process->over)) {
@@ -211,9 +212,10 @@ static void reap_work(struct work_struct *work)
 	smp_mb();
 	crtos_realm_lock();
 	crtos_threads_wake(process);
+	has_heir = crtos_threads_have_heir(process);
 	crtos_realm_unlock();
 	if (atomic_read(&process->calls) || atomic_read(&process->mappings) ||
-	    crtos_pages_pinned(process) || crtos_threads_have_heir(process)) {
+	    crtos_pages_pinned(process) || has_heir) {
 		queue_delayed_work(crtos.work, &process->reap, REAP_PERIOD);
 		return;
 	}

@@ -334,13 +334,14 @@ static void kill_all(struct crtos_realm *realm)
 	}
 }
 
+/* Counts processes that are not over, and those that are to go on as other ones (execve). */
 static u32 count_living(struct crtos_realm *realm)
 {
 	struct crtos_process *process;
 	u32 count = 0;
 
 	list_for_each_entry(process, &realm->processes, link)
-		count += !READ_ONCE(process->over);
+		count += !READ_ONCE(process->over) || crtos_threads_have_heir(process);
 	return count;
 }
 

@@ -308,19 +308,17 @@ void crtos_heir_decided(struct crtos_file *heir)
  * crtos_threads_have_heir() - is a thread of a process about to execute a program?
  * @process: the process
  *
- * Context: May sleep.
+ * Context: Under realm_lock.
  * Return: whether it is not decided yet for one.
  */
 bool crtos_threads_have_heir(struct crtos_process *process)
 {
 	struct crtos_thread *thread;
-	bool any = false;
 
-	crtos_realm_lock();
 	list_for_each_entry(thread, &process->threads, link)
-		any |= has_heir(thread);
-	crtos_realm_unlock();
-	return any;
+		if (has_heir(thread))
+			return true;
+	return false;
 }
 
 /**

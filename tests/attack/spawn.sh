@@ -3,7 +3,7 @@
 # A member of the group crtos asks the module for processes by hand, as children of one that has
 # files of Linux's memory mapped, and ends them, or that one, while the module makes them; a thread
 # of a process executes a program and asks for what it had: nothing of Linux's is used that was
-# freed.
+# freed. One that says that it goes on as another program does not keep the realm from its end.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
@@ -30,6 +30,14 @@ export LIMIT=500
 		"$(member "$spawner" orphan $((rounds / 4)) $holder)"
 }
 same 'a program runs' there "$(there)"
-crtos down || fail down
+
+# What says that it goes on in the realm is there until it is killed, and nobody waits for it.
+member "$spawner" bequeath sleep 100 &
+await 'grep -qxs sleep /proc/[0-9]*/comm'
+sleep 2
+timeout 30 crtos down 2>refused && fail 'it is not counted'
+grep -q 'a program runs' refused || fail "down: $(cat refused)"
+timeout 30 crtos down --force || fail 'down --force'
+wait
 complaints | grep . && fail dmesg
 exit $failed

@@ -20,6 +20,10 @@
  *
  * Has a process by hand, with a thread that is another process of Linux's which shares its memory;
  * that one executes a program, and calls the device as that thread. Tells what it is answered.
+ *
+ * spawner bequeath COMMAND...
+ *
+ * Has a process by hand, says that it executes a program of the realm, and executes the command.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -64,6 +68,7 @@ struct remote {
 	uint64_t args[6];
 };
 #define REMOTE _IOWR(0xc7, 0x22, struct remote)
+#define REOPEN _IO(0xc7, 0x24)
 #define SLOTS 1024
 /* Who ask at once. */
 #define ASKERS 3
@@ -298,6 +303,17 @@ static int execute(void)
 	return 0;
 }
 
+static int bequeath(char **command)
+{
+	int device = open("/dev/crtos", O_RDWR);
+	struct spawn spawn = { 0 };
+
+	ASSERT(device >= 0 && ioctl(device, SPAWN, &spawn) == 0);
+	ASSERT(ioctl(device, REOPEN, 0) >= 0);
+	execvp(command[0], command);
+	return 127;
+}
+
 int main(int count, char **arguments)
 {
 	if (count == 4 && strcmp(arguments[1], "hold") == 0)
@@ -306,6 +322,8 @@ int main(int count, char **arguments)
 		return race(atoi(arguments[2]), arguments + 3);
 	if (count > 3 && strcmp(arguments[1], "orphan") == 0)
 		return orphan(atoi(arguments[2]), arguments + 3);
+	if (count > 2 && strcmp(arguments[1], "bequeath") == 0)
+		return bequeath(arguments + 2);
 	if (count == 2 && strcmp(arguments[1], "execute") == 0)
 		return execute();
 	if (count == 4 && strcmp(arguments[1], "call") == 0)
