@@ -944,6 +944,18 @@ CASE(what_is_known_of_the_uart_is_told)
 	CHECK(serial.closing_wait == 100);
 	serial.closing_wait = 3000;
 	CHECK(ioctl(line, TIOCSSERIAL, &serial) == 0);
+	/* Others wait so, too. */
+	CHECK(seteuid(65534) == 0);
+	serial.flags ^= ASYNC_LOW_LATENCY;
+	CHECK(ioctl(line, TIOCSSERIAL, &serial) == 0);
+	serial.flags ^= ASYNC_LOW_LATENCY;
+	CHECK(ioctl(line, TIOCSSERIAL, &serial) == 0);
+	serial.closing_wait = 0;
+	FAILS(EPERM, ioctl(line, TIOCSSERIAL, &serial));
+	serial.closing_wait = 3000;
+	serial.close_delay++;
+	FAILS(EPERM, ioctl(line, TIOCSSERIAL, &serial));
+	CHECK(seteuid(0) == 0);
 	memset(&turned, 0xff, sizeof(turned));
 	CHECK(ioctl(line, TIOCGRS485, &turned) == 0);
 	SAY("RS485 flags %x", turned.flags);

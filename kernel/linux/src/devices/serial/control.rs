@@ -4,7 +4,7 @@
 //! The line is nobody's controlling terminal, so what asks for process groups and sessions fails
 //! with ENOTTY, as it does under Linux for who opened the line with O_NOCTTY.
 
-use core::sync::atomic::Ordering;
+use core::{ops::Range, sync::atomic::Ordering};
 
 use crtos_abi::UserAddr;
 use linux_raw_sys::{general as linux, ioctl};
@@ -331,21 +331,31 @@ fn serial(line: &Line) -> [u8; field::SIZE] {
 }
 
 /// TIOCSSERIAL: changes how a close waits, and flags that are only kept. The UART itself stays what
-/// it is: EINVAL for all else.
+/// it is: EINVAL for all else. As under Linux, EPERM without CAP_SYS_ADMIN for all but some flags:
+/// others that have the line open wait so when they close it.
 fn set_serial(line: &Line, at: UserAddr) -> Result<(), Errno> {
     let mut wanted = [0; field::SIZE];
     user::read(at, &mut wanted)?;
     let now = serial(line);
+    let differs = |field: Range<usize>| wanted[field.clone()] != now[field];
+    let flags = |bytes: &[u8; field::SIZE]| {
+        u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]])
+    };
     let fixed = [field::KIND, field::PORT, field::INTERRUPT, field::FIFO, field::SPEED];
-    if fixed.into_iter().any(|field| wanted[field.clone()] != now[field]) {
+    let is_fixed = fixed.into_iter().any(differs);
+    let waits_otherwise = [field::CLOSE_DELAY, field::CLOSING_WAIT].into_iter().any(differs);
+    let is_privileged =
+        is_fixed || waits_otherwise || (flags(&wanted) ^ flags(&now)) & !USER_FLAGS != 0;
+    if is_privileged && !remote::is_capable(linux::CAP_SYS_ADMIN)? {
+        return Err(Errno::EPERM);
+    }
+    if is_fixed {
         return Err(Errno::EINVAL);
     }
-    let half = |field: core::ops::Range<usize>| {
-        u16::from_le_bytes([wanted[field.start], wanted[field.start + 1]])
-    };
-    let flags = u32::from_le_bytes([wanted[16], wanted[17], wanted[18], wanted[19]]);
+    let half =
+        |field: Range<usize>| u16::from_le_bytes([wanted[field.start], wanted[field.start + 1]]);
     let mut kept = line.kept.lock();
-    kept.flags = flags & USER_FLAGS;
+    kept.flags = flags(&wanted) & USER_FLAGS;
     (kept.close_delay, kept.closing_wait) = (half(field::CLOSE_DELAY), half(field::CLOSING_WAIT));
     Ok(())
 }
