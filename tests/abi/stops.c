@@ -65,24 +65,47 @@ CASE(a_parent_hears_which_signal_has_stopped_its_child)
 	CHECK(kill(child, SIGTERM) == 0 && ends_by(child, SIGTERM));
 }
 
+/*
+ * A pipe by which a child waits until its parent has seen it go on: a parent that comes late sees
+ * the next stop alone.
+ */
+static int gate[2];
+
+static void pass_gate(void)
+{
+	CHECK(read(gate[0], &(char){ 0 }, 1) == 1);
+}
+
+static void open_gate(void)
+{
+	CHECK(write(gate[1], "x", 1) == 1);
+}
+
 CASE(a_process_stops_itself)
 {
+	CHECK(pipe(gate) == 0);
 	pid_t child = fork_apart();
 
 	if (child == 0) {
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 4; i++) {
+			pass_gate();
 			raise(stops[i]);
+		}
+		pass_gate();
 		_exit(3);
 	}
 	for (int i = 0; i < 4; i++) {
 		PART("%d", stops[i]);
+		open_gate();
 		CHECK(stops_by(child, stops[i]));
 	}
+	open_gate();
 	CHECK(exits_with(child, 3));
 }
 
 CASE(a_signal_that_was_blocked_stops)
 {
+	CHECK(pipe(gate) == 0);
 	pid_t child = fork_apart();
 
 	if (child == 0) {
@@ -91,17 +114,23 @@ CASE(a_signal_that_was_blocked_stops)
 
 			sigprocmask(SIG_BLOCK, &set, NULL);
 			raise(stops[i]);
+			pass_gate();
 			sigprocmask(SIG_UNBLOCK, &set, NULL);
 		}
 		/* They are what they were. */
-		for (int i = 0; i < 3; i++)
+		for (int i = 0; i < 3; i++) {
+			pass_gate();
 			raise(stops[i]);
+		}
+		pass_gate();
 		_exit(3);
 	}
 	for (int i = 0; i < 6; i++) {
 		PART("%d", i);
+		open_gate();
 		CHECK(stops_by(child, stops[i % 3]));
 	}
+	open_gate();
 	CHECK(exits_with(child, 3));
 }
 
@@ -179,8 +208,7 @@ CASE(a_poll_does_not_begin_anew_after_a_stop)
 		sleep(2);
 		CHECK(kill(child, SIGTSTP) == 0 && WIFSTOPPED(change_of(child)));
 		sleep(3);
-		CHECK(kill(child, SIGCONT) == 0 && WIFCONTINUED(change_of(child)));
-		CHECK(exits_with(child, 0));
+		CHECK(kill(child, SIGCONT) == 0 && exits_with(child, 0));
 	}
 }
 
