@@ -115,8 +115,8 @@ impl Locks {
         })
     }
 
-    /// F_SETLK and F_SETLKW: locks or unlocks what `asked` says, whose positions are from `base` on.
-    /// May sleep.
+    /// F_SETLK and F_SETLKW: locks or unlocks what `asked` says, whose positions are from `base`
+    /// on. May sleep.
     pub fn set_part(&self, owner: PartOwner, asked: &Flock, base: u64, waits: bool) -> SysResult {
         let wanted = part(owner, asked, base)?;
         if asked.kind == linux::F_UNLCK as i16 {
