@@ -310,10 +310,7 @@ impl Drop for Description {
         }
         match &self.object {
             Object::Pipe(pipe) => pipe.close(self.reads, self.writes),
-            Object::Character(special) => {
-                special.file.locks().release(self.address());
-                special.file.locks().release_parts(self.address());
-            }
+            Object::Character(special) => special.file.locks().release_all(self.address()),
             _ => {}
         }
     }

@@ -83,8 +83,14 @@ impl Locks {
         Ok(Some(()))
     }
 
-    /// The description at an address has no lock any more. May sleep.
-    pub fn release(&self, owner: usize) {
+    /// The description at an address, which ends, has no lock any more. May sleep.
+    pub fn release_all(&self, owner: usize) {
+        self.release(owner);
+        self.release_parts(owner);
+    }
+
+    /// The description at an address has not locked the whole file any more. May sleep.
+    fn release(&self, owner: usize) {
         let mut holders = self.holders.lock();
         let before = holders.len();
         holders.retain(|&(other, _)| other != owner);

@@ -161,9 +161,8 @@ pub fn pwait(row: &Row, args: Args) -> SysResult {
     let mask = UserAddr::new(mask);
     let Some(found) = files::table()?.sets.get(set) else {
         let args = [set, events, most, timeout, 0, 0];
-        return masked(row, args, (mask, size), || {
-            ask(linux::__NR_epoll_wait, &[set, events, most, 0])
-        });
+        let look = || look_in_linux(set, UserAddr::new(events), most);
+        return masked(row, args, (mask, size), look);
     };
     let deadline = if u32::from(row.number) == linux::__NR_epoll_pwait2 {
         Deadline { at: read_deadline(UserAddr::new(timeout))?, fine: true }
