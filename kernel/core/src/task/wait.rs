@@ -5,7 +5,6 @@
 use super::scheduler::block_and;
 use super::thread::{MAX_THREADS, by_id};
 use super::{Thread, WakeReason, current};
-use crate::arch::InterruptsOff;
 use crate::sync::SpinLock;
 use crate::time::Nanos;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -107,7 +106,7 @@ impl WaitQueue {
     fn sleep(&self, deadline: Option<Nanos>) -> WakeReason {
         block_and(deadline, |reason| {
             if reason != WakeReason::Timeout {
-                self.remove_quietly();
+                self.remove();
             }
         })
     }
@@ -115,21 +114,15 @@ impl WaitQueue {
     /// Removes the current thread; `false` if it is not there, because it was woken.
     #[inline(always)]
     fn remove(&self) -> bool {
-        if !QUEUED[usize::from(current().id.0)].load(Ordering::Acquire) {
-            return false;
-        }
-        let _interrupts = InterruptsOff::take();
-        self.remove_quietly()
+        // Most are woken by who has taken them off the queue.
+        let me = current().id.0;
+        QUEUED[usize::from(me)].load(Ordering::Acquire) && self.take_out(me)
     }
 
-    /// The same where interrupts are off.
-    fn remove_quietly(&self) -> bool {
-        let me = current().id.0;
-        // Most are woken by who has taken them off the queue.
-        if !QUEUED[usize::from(me)].load(Ordering::Acquire) {
-            return false;
-        }
-        let mut waiters = self.waiters.lock_quietly();
+    /// Takes thread `me`, the current one, out of the queue; `false` if it is not there.
+    #[inline(never)]
+    fn take_out(&self, me: u16) -> bool {
+        let mut waiters = self.waiters.lock();
         let queued = QUEUED[usize::from(me)].swap(false, Ordering::Relaxed);
         if queued {
             waiters.remove(&NODES, me);
