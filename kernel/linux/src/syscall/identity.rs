@@ -37,8 +37,10 @@ pub fn set_tid_address([address, ..]: Args) -> SysResult {
 
 /// exit(status).
 pub fn exit([status, ..]: Args) -> SysResult {
-    if let Some(user) = task::current().user() {
+    let current = task::current();
+    if let Some(user) = current.user() {
         user.exit(status as i32 & 0xff);
+        current.set_attention();
     }
     Ok(0)
 }

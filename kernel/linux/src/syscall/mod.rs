@@ -76,7 +76,6 @@ pub fn dispatch(context: &mut UserContext) {
     if Errno::restart(context.rax).is_some() {
         signal::deliver(context);
     }
-    process::end_if_due();
 }
 
 fn count_local() {
