@@ -2,7 +2,7 @@
 //! The numbers by which a program knows the CPUs of the realm: those of the machine, which Linux
 //! uses as well, or numbers of the realm's own, from 0 on (`crtos run --renumber-cpus`).
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use crtos_abi::ids::RealmCpu;
 
@@ -31,23 +31,34 @@ impl Numbering {
     }
 }
 
+const REALM: u8 = Numbering::Realm as u8;
+
 /// The numbering that was chosen for a process, a thread or a CPU.
 #[derive(Default)]
-pub struct Chosen(AtomicBool);
+pub struct Chosen(AtomicU8);
 
 impl Chosen {
     /// The machine's.
     pub const fn new() -> Self {
-        Self(AtomicBool::new(false))
+        Self(AtomicU8::new(Numbering::Machine as u8))
     }
 
     /// Which it is.
     pub fn get(&self) -> Numbering {
-        if self.0.load(Ordering::Relaxed) { Numbering::Realm } else { Numbering::Machine }
+        match self.0.load(Ordering::Relaxed) {
+            REALM => Numbering::Realm,
+            _ => Numbering::Machine,
+        }
+    }
+
+    /// Whether it is that of `other`.
+    #[inline(always)]
+    pub fn is(&self, other: &Self) -> bool {
+        self.0.load(Ordering::Relaxed) == other.0.load(Ordering::Relaxed)
     }
 
     /// Sets it. Threads that have begun keep what they had.
     pub fn set(&self, numbering: Numbering) {
-        self.0.store(numbering == Numbering::Realm, Ordering::Relaxed);
+        self.0.store(numbering as u8, Ordering::Relaxed);
     }
 }

@@ -3,9 +3,8 @@
 
 use super::{cpu, entry, gdt, percpu};
 use crate::task;
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use crtos_abi::UserAddr;
-use crtos_abi::channel::USER_END;
 
 /// General registers of a program while it is in the kernel, at the top of its kernel stack. The
 /// order is that of Linux's `pt_regs`.
@@ -71,11 +70,11 @@ impl UserContext {
         self.rflags = self.rflags & USER_FLAGS | FIXED_FLAGS;
     }
 
-    /// Whether SYSRET restores it exactly and cannot fault in the kernel.
+    /// Whether SYSRET restores it exactly: it does not fault in the kernel where the instruction
+    /// pointer is a program's.
     pub(super) const fn fits_sysret(&self) -> bool {
         self.rcx == self.rip
             && self.r11 == self.rflags
-            && self.rip < USER_END
             && self.rflags & (TRAP_FLAG | RESUME_FLAG) == 0
     }
 }
@@ -120,60 +119,60 @@ unsafe extern "sysv64" fn resume_at(context: &UserContext, top: u64) -> ! {
     )
 }
 
-/// Saves the callee-saved registers and the stack pointer of the running thread to `save` and takes
-/// those of another from `load`. A word is 0 while its thread is on a CPU: what another CPU is
-/// about to leave is waited for, after the own thread was let go, so that two CPUs never wait for
-/// each other.
+/// Leaves the stack of the running thread, whose pointer goes to `save`, and goes on on another
+/// one, where `load` points: it returns when somebody comes back to this one, perhaps on another
+/// CPU. A word is 0 while its thread is on a CPU: what another CPU is about to leave is waited for,
+/// after the own thread was let go, so that two CPUs never wait for each other.
 ///
 /// # Safety
 /// Interrupts off. `load` was stored by this function or made by [`initial_stack`], and no other
 /// CPU takes it; nothing of the running thread is used any more.
-#[unsafe(naked)]
-pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: *mut u64) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov [rdi], rsp",
-        // From here on another CPU may run on this stack.
-        "2:",
-        "mov rax, [rsi]",
-        "test rax, rax",
-        "jz 3f",
-        "mov rsp, rax",
-        "mov qword ptr [rsi], 0",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-        "3:",
-        "pause",
-        "jmp 2b",
-    )
+#[inline(always)]
+pub unsafe fn switch_stacks(save: *mut u64, load: *mut u64) {
+    // SAFETY: the compiler keeps what it needs afterwards on the stack, in RBP and in RBX, all of
+    // which are as they were; the caller answers for both words.
+    unsafe {
+        asm!(
+            "push rbp",
+            "push rbx",
+            "lea rax, [rip + 4f]",
+            "push rax",
+            "mov [rdi], rsp",
+            // From here on another CPU may run on this stack.
+            "2:",
+            "mov rax, [rsi]",
+            "test rax, rax",
+            "jz 3f",
+            "mov rsp, rax",
+            "mov qword ptr [rsi], 0",
+            "ret",
+            "3:",
+            "pause",
+            "jmp 2b",
+            "4:",
+            "pop rbx",
+            "pop rbp",
+            inout("rdi") save => _,
+            inout("rsi") load => _,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
 }
 
 /// Prepares the stack that ends at `top` so that [`switch_stacks`] to the returned pointer calls
 /// `entry`, which never returns, with interrupts off.
 ///
 /// # Safety
-/// The 128 bytes below `top` are writable and not in use; `top` is aligned to 16.
+/// The 16 bytes below `top` are writable and not in use; `top` is aligned to 16.
 pub unsafe fn initial_stack(top: u64, entry: extern "sysv64" fn() -> !) -> u64 {
     // At the entry of a function RSP + 8 is a multiple of 16: one word (a null return address) lies
     // above it.
-    let words = (top - 64) as *mut u64;
-    // SAFETY: the caller says that the bytes below `top` are writable and free; 64 are used.
-    unsafe {
-        for i in 0..6 {
-            words.add(i).write(0);
-        }
-        words.add(6).write(entry as *const () as u64);
-        words.add(7).write(0);
-    }
-    top - 64
+    let words = (top - 16) as *mut [u64; 2];
+    // SAFETY: the caller says that these bytes are writable and free.
+    unsafe { words.write([entry as *const () as u64, 0]) }
+    top - 16
 }

@@ -446,25 +446,31 @@ extern "sysv64" fn leave_fast() {
 /// before and after. Says whether SYSRET will do.
 extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
     loop {
-        percpu::preempt_if_needed();
         context.sanitize();
-        let current = task::current();
-        if current.attention() {
-            if personality::attend_own(context, &current, &mut WayBack::new()) {
-                continue;
-            }
-            cpu::restore_interrupts(true);
-            personality::attend(context);
-            cpu::turn_interrupts_off();
-        } else if context.rip >= USER_END {
-            fault_at_end(context);
-        } else {
+        if !percpu::is_preempted() && !task::current().attention() && context.rip < USER_END {
             break;
         }
+        do_due(context);
     }
     percpu::this().set_attention(false);
     sections::end();
     context.fits_sysret()
+}
+
+/// Does what is due first. Interrupts off before and after.
+#[inline(never)]
+fn do_due(context: &mut UserContext) {
+    percpu::preempt_if_needed();
+    let current = task::current();
+    if current.attention() {
+        if !personality::attend_own(context, &current, &mut WayBack::new()) {
+            cpu::restore_interrupts(true);
+            personality::attend(context);
+            cpu::turn_interrupts_off();
+        }
+    } else if context.rip >= USER_END {
+        fault_at_end(context);
+    }
 }
 
 /// The program goes on where its addresses end: IRET there would fault in the kernel, or the

@@ -106,6 +106,7 @@ pub const SECTIONS: usize = core::mem::offset_of!(PerCpu, sections);
 const IN_USE: usize = core::mem::offset_of!(PerCpu, in_use);
 const PREEMPT_COUNT: usize = core::mem::offset_of!(PerCpu, preempt_count);
 const NEED_RESCHED: usize = core::mem::offset_of!(PerCpu, need_resched);
+const INTERRUPT_DEPTH: usize = core::mem::offset_of!(PerCpu, interrupt_depth);
 
 impl PerCpu {
     const fn new(index: RealmCpu, apic_id: ApicId) -> Self {
@@ -177,17 +178,6 @@ impl PerCpu {
     /// the return to user mode. Causes one VM exit.
     pub fn interrupt(&self) {
         apic::interrupt(self.apic_id());
-    }
-
-    /// Calls `f`, which is not the doing of the thread that runs. By this CPU, interrupts off.
-    #[inline(always)]
-    pub fn in_interrupt<R>(&self, f: impl FnOnce() -> R) -> R {
-        // By this CPU alone.
-        let change = |depth: u8| self.interrupt_depth.store(depth, Ordering::Relaxed);
-        change(self.interrupt_depth.load(Ordering::Relaxed).wrapping_add(1));
-        let result = f();
-        change(self.interrupt_depth.load(Ordering::Relaxed).wrapping_sub(1));
-        result
     }
 
     /// Whether it does something that is not the doing of the thread that runs. By this CPU.
@@ -307,9 +297,9 @@ impl PerCpu {
 
     /// The same if it was another one before.
     #[inline(always)]
-    pub fn use_numbering(&self, numbering: Numbering) {
-        if self.numbering.get() != numbering {
-            self.set_numbering(numbering);
+    pub fn use_numbering(&self, numbering: &Chosen) {
+        if !self.numbering.is(numbering) {
+            self.set_numbering(numbering.get());
         }
     }
 
@@ -407,6 +397,18 @@ pub fn is_programs() -> bool {
         asm!("mov {}, gs:[{}]", out(reg) carried, const CARRIED, options(nostack, preserves_flags, readonly));
     }
     !carried.is_null()
+}
+
+/// Calls `f`, which is not the doing of the thread that runs. Interrupts off, so that the CPU is the
+/// same afterwards.
+#[inline(always)]
+pub fn in_interrupt<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: one instruction on this CPU's own counter; GS points to its `PerCpu`.
+    unsafe { asm!("inc byte ptr gs:[{}]", const INTERRUPT_DEPTH, options(nostack)) }
+    let result = f();
+    // SAFETY: as above.
+    unsafe { asm!("dec byte ptr gs:[{}]", const INTERRUPT_DEPTH, options(nostack)) }
+    result
 }
 
 /// Names the object that this CPU uses ([`PerCpu::in_use`]), before whatever is read next.

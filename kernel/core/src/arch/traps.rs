@@ -85,6 +85,7 @@ pub fn load() {
 }
 
 /// An exception. Interrupts off before and after.
+#[inline(never)]
 pub fn exception(vector: u32, context: &mut UserContext) {
     let error = context.orig_rax;
     let address = Cr2::read_raw();
@@ -259,18 +260,26 @@ fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
 }
 
 /// An interrupt. Interrupts off before and after.
+#[inline(always)]
 pub fn interrupt(vector: u8) {
-    percpu::this().in_interrupt(|| serve(vector));
+    percpu::in_interrupt(|| match interrupts::entry(vector) {
+        Some(entry) => {
+            count(&percpu::this().interrupts.devices);
+            entry.handle(InService::new());
+        }
+        None => serve(vector),
+    });
 }
 
 #[inline(always)]
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Serves an interrupt that is no device's.
+#[inline(never)]
 fn serve(vector: u8) {
     let counters = &percpu::this().interrupts;
-    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-    if let Some(entry) = interrupts::entry(vector) {
-        count(&counters.devices);
-        return entry.handle(InService::new());
-    }
     match vector {
         TIMER_VECTOR => {
             count(&counters.timer);

@@ -65,7 +65,7 @@ pub struct Thread {
     pub(super) user: Option<UserState>,
     pub(super) space: SpinLock<Option<Arc<AddressSpace>>>,
     pub(super) stack_top: u64,
-    /// Where its registers lie while it is on no CPU, else 0; see `context::switch_stacks`.
+    /// Its stack pointer while it is on no CPU, else 0; see `context::switch_stacks`.
     pub(super) stack_pointer: AtomicU64,
     /// The CPU that it is assigned to.
     pub(super) cpu: AtomicCpu,
@@ -73,8 +73,8 @@ pub struct Thread {
     /// Ticks that it has run, up to the last switch.
     pub(super) run_time: AtomicU64,
     pub(super) switches: AtomicU64,
-    /// Its effective level, for those who do not hold the scheduler's lock.
-    pub(super) level: AtomicU8,
+    /// Its rank, for those who do not hold the scheduler's lock.
+    pub(super) rank: AtomicU8,
     /// [`NOTHING`], or why it does not simply return to user mode.
     attention: AtomicU8,
     /// It used up a budget and wants to know.
@@ -217,12 +217,12 @@ impl Thread {
 
     /// Its level, with what it inherits.
     pub fn effective_level(&self) -> Level {
-        Level::from_number(self.level.load(Ordering::Relaxed))
+        Level::from_number(self.rank.load(Ordering::Relaxed).saturating_sub(1))
     }
 
-    /// Rank for the channel: 1 + effective level.
+    /// Rank for the channel: 1 + effective level, or [`RANK_IDLE`](crtos_abi::channel::RANK_IDLE) of an idle thread.
     pub fn rank(&self) -> u32 {
-        1 + u32::from(self.level.load(Ordering::Relaxed))
+        self.rank.load(Ordering::Relaxed).into()
     }
 
     /// Index in the cell of the CPU that it is assigned to, where it runs, ran or will run; for
@@ -455,6 +455,11 @@ pub fn start(thread: &Arc<Thread>) {
     scheduler::add(thread);
 }
 
+/// The rank of a thread with that effective level.
+pub(super) const fn rank_of(level: Level) -> u8 {
+    1 + level.get() as u8
+}
+
 /// Makes a thread without making it ready.
 pub(super) fn make(what: Spawn<'_>, body: Body) -> Result<Arc<Thread>, SpawnError> {
     if !heap::has_reserve() {
@@ -482,7 +487,7 @@ pub(super) fn make(what: Spawn<'_>, body: Body) -> Result<Arc<Thread>, SpawnErro
         stack_pointer: AtomicU64::new(stack_pointer),
         run_time: AtomicU64::new(0),
         switches: AtomicU64::new(0),
-        level: AtomicU8::new(what.scheduling.level.get() as u8),
+        rank: AtomicU8::new(rank_of(what.scheduling.level)),
         attention: AtomicU8::new(NOTHING),
         overran: AtomicBool::new(false),
         fast_calls: AtomicU64::new(0),

@@ -148,6 +148,7 @@ impl UserState {
     }
 
     /// Puts the state into the registers. Interrupts off.
+    #[inline(always)]
     fn load(&self, cpu: &PerCpu) {
         self.extended.load_registers(self.xcr0);
         let fs = self.fs_base.load(Ordering::Relaxed);
@@ -161,7 +162,7 @@ impl UserState {
             KernelGsBase::write(VirtAddr::new_truncate(gs));
         }
         self.load_ports(cpu);
-        cpu.use_numbering(self.numbering.get());
+        cpu.use_numbering(&self.numbering);
     }
 
     #[inline(always)]
@@ -193,6 +194,7 @@ pub(super) fn leave(thread: &Thread) {
 }
 
 /// `thread` has come to `cpu`, where this runs. Interrupts off.
+#[inline(always)]
 pub(super) fn arrive(cpu: &PerCpu, thread: &Thread) {
     let Some(state) = &thread.user else { return };
     // A thread that took the place of one that is gone has been nowhere yet.
@@ -276,7 +278,7 @@ pub fn set_numbering(numbering: Numbering) {
     let interrupts = InterruptsOff::take();
     if let Some(state) = &current().user {
         state.numbering.set(numbering);
-        percpu::this().use_numbering(numbering);
+        percpu::this().use_numbering(&state.numbering);
     }
     drop(interrupts);
 }

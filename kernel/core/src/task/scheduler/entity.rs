@@ -52,7 +52,8 @@ pub(in crate::task) struct Sched {
     /// What it waits for in [`super::block`] was handed to it.
     pub(in crate::task) handed: Cell<bool>,
     pub(in crate::task) reason: Cell<WakeReason>,
-    pub(in crate::task) slice_left: Cell<Ticks>,
+    /// What it will have run when its slice is used up.
+    pub(in crate::task) slice_until: Cell<Ticks>,
     /// What it had run when it was last woken from a sleep.
     pub(in crate::task) rested: Cell<Ticks>,
     /// What becomes of its turn when the CPU looks for another thread.
@@ -97,7 +98,7 @@ impl Sched {
             granted: Cell::new(false),
             handed: Cell::new(false),
             reason: Cell::new(WakeReason::Woken),
-            slice_left: Cell::new(Ticks::ZERO),
+            slice_until: Cell::new(Ticks::ZERO),
             rested: Cell::new(Ticks::ZERO),
             turn: Cell::new(Turn::Kept),
         }

@@ -43,15 +43,14 @@ pub(in crate::task) struct State {
     pub(in crate::task) idle: &'static Thread,
     /// Since when the current thread was not charged.
     pub(in crate::task) since: Ticks,
-    /// When the turn of the current thread ends, if it does.
-    pub(in crate::task) turn_end: Option<Nanos>,
+    /// When the turn of the current thread ends; [`Nanos::MAX`] if it does not.
+    pub(in crate::task) turn_end: Nanos,
     /// The same, or before that when ordinary threads have waited long enough.
-    pub(in crate::task) slice_end: Option<Nanos>,
+    pub(in crate::task) slice_end: Nanos,
     /// What the timer is set for; [`Nanos::MAX`] if it is not set.
     pub(in crate::task) programmed: Nanos,
     /// The function of a timer runs.
     pub(in crate::task) runs_function: bool,
-    pub(in crate::task) idle_time: Ticks,
     /// The CPU, another than this one, has to be told to look for another thread.
     pub(in crate::task) signal: bool,
     /// A thread that leaves for another CPU.

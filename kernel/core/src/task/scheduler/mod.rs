@@ -50,7 +50,7 @@ use crate::mm::layout;
 use crate::sync::SpinLock;
 use crate::task::cpu_states::CPU_STATES;
 use crate::task::idle;
-use crate::task::scheduling::Policy;
+use crate::task::scheduling::{Policy, Scheduling};
 use crate::task::thread::{MAX_THREADS, Thread, WakeReason, by_id, current, register};
 use crate::task::timer::{self, MAX_TIMERS};
 use crate::time::{self, Nanos};
@@ -58,7 +58,7 @@ use alloc::sync::Arc;
 
 use core::ptr;
 use core::sync::atomic::Ordering;
-use crtos_abi::ids::RealmCpu;
+use crtos_abi::{channel::RANK_IDLE, ids::RealmCpu};
 use crtos_sched::{CpuSet, RunQueue, TimerQueue, Urgency, clock::Ticks};
 
 /// How long a real-time thread runs before ordinary threads that wait for it are sent elsewhere:
@@ -83,10 +83,7 @@ impl State {
 
     /// How urgent what the CPU runs is.
     pub(super) fn running(&self) -> Urgency {
-        match ptr::eq(self.current, self.idle) {
-            true => Urgency::IDLE,
-            false => self.of(self.current).urgency(),
-        }
+        self.of(self.current).urgency()
     }
 
     /// Has the CPU look for another thread.
@@ -107,7 +104,7 @@ impl State {
             self.of(self.current).turn.set(Turn::GivenUp);
             self.ask_reschedule();
         } else if urgency == self.running()
-            && self.turn_end.is_none()
+            && self.turn_end == Nanos::MAX
             && self.of(self.current).is_sliced()
         {
             self.begin_slice();
@@ -145,11 +142,15 @@ impl State {
     /// Puts the thread that runs back, if it is ready, and takes the most urgent one.
     #[inline(always)]
     fn exchange(&mut self) -> &'static Thread {
-        let current = self.of(self.current);
-        let stays = current.progress.get() == Progress::Running;
-        let running = if stays { self.running() } else { Urgency::IDLE };
+        let thread = self.current;
+        let current = self.of(thread);
+        let turn = current.turn.take();
+        let running = match current.progress.get() {
+            Progress::Running => current.urgency(),
+            _ => Urgency::IDLE,
+        };
         // A thread with a budget may get the next one as it is put back, and be more urgent then.
-        let may_rise = stays && current.server().is_some();
+        let may_rise = current.server().is_some();
         let first = match self.first.take() {
             Some(first) if may_rise || self.of(first).urgency() <= running => {
                 self.enqueue(first, true);
@@ -157,27 +158,28 @@ impl State {
             }
             first => first,
         };
-        self.put_back();
+        if running != Urgency::IDLE {
+            self.put_back(thread, turn);
+        }
         first.or_else(|| self.pop()).unwrap_or(self.idle)
     }
 
     /// Chooses the thread to run next, and sets the timer for what is due then. Says how urgent it
     /// is, and whether that is less than before.
+    #[inline(always)]
     fn choose(&mut self) -> (&'static Thread, Urgency, bool) {
         self.charge(time::ticks());
         let next = self.exchange();
         self.current = next;
         let sched = self.of(next);
         sched.progress.set(Progress::Running);
-        let (turn_end, urgency) = match ptr::eq(next, self.idle) {
-            true => (None, Urgency::IDLE),
-            false => (self.end_of_turn(next), sched.urgency()),
-        };
-        self.turn_end = turn_end;
-        let fell = urgency < self.state.running();
-        self.state.set_running(urgency);
+        let urgency = sched.urgency();
+        self.turn_end = self.end_of_turn(next);
+        let shown = self.state;
+        let fell = urgency < shown.running();
+        shown.set_running(urgency);
         self.publish_surplus();
-        self.slice_end = self.end_of_patience(turn_end, urgency);
+        self.slice_end = self.end_of_patience(self.turn_end, urgency);
         self.program();
         (next, urgency, fell)
     }
@@ -185,11 +187,16 @@ impl State {
 
 /// Makes the scheduler of `cpu` with its idle thread. Before that CPU runs its first thread.
 pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
-    let idle = super::thread::make(
-        super::Spawn { name: "idle", affinity: CpuSet::one(cpu.index), ..Default::default() },
-        crate::task::thread::Body::Function(idle::idle_loop),
-    )?;
+    let what = super::Spawn {
+        name: "idle",
+        scheduling: Scheduling { policy: Policy::Fifo, ..Scheduling::ORDINARY },
+        affinity: CpuSet::one(cpu.index),
+        ..Default::default()
+    };
+    let idle = super::thread::make(what, crate::task::thread::Body::Function(idle::idle_loop))?;
     idle.cpu.store(cpu.index, Ordering::Relaxed);
+    idle.sched.urgency.set(Urgency::IDLE);
+    idle.rank.store(RANK_IDLE as u8, Ordering::Relaxed);
     let idle = register(&idle);
     let state = State {
         cpu,
@@ -203,11 +210,10 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
         current: idle,
         idle,
         since: time::ticks(),
-        turn_end: None,
-        slice_end: None,
+        turn_end: Nanos::MAX,
+        slice_end: Nanos::MAX,
         programmed: Nanos::MAX,
         runs_function: false,
-        idle_time: Ticks::ZERO,
         signal: false,
         outgoing: None,
     };
@@ -317,10 +323,10 @@ pub fn timer_interrupt() {
             }
         }
     }
-    if state.slice_end.is_some_and(|end| end <= now) {
-        let is_over = state.turn_end.is_some_and(|end| end <= now);
+    if state.slice_end <= now {
+        let is_over = state.turn_end <= now;
         if is_over {
-            state.turn_end = None;
+            state.turn_end = Nanos::MAX;
         }
         state.slice_end = state.turn_end;
         let sched = state.of(state.current);
@@ -328,7 +334,7 @@ pub fn timer_interrupt() {
         match is_over && ends {
             // Also of what is left because of a rounding.
             true => {
-                sched.slice_left.set(Ticks::ZERO);
+                sched.slice_until.set(Ticks::ZERO);
                 state.cpu.set_need_resched();
             }
             false => {
@@ -346,5 +352,5 @@ pub fn timer_interrupt() {
 /// How long the CPU that this runs on was idle.
 pub(super) fn idle_time() -> (RealmCpu, Nanos) {
     let state = hold_own();
-    (state.cpu.index, time::duration(state.idle_time))
+    (state.cpu.index, time::duration(state.idle.ticks_run()))
 }

@@ -4,13 +4,13 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use crtos_sched::{Urgency, clock::Ticks};
+use crtos_sched::Urgency;
 
 use super::{Class, Progress, State, Turn};
 use crate::arch::percpu;
 use crate::task::Thread;
 use crate::task::scheduling::Policy;
-use crate::task::thread::{by_id, known};
+use crate::task::thread::{by_id, known, rank_of};
 use crate::time::Nanos;
 use crate::{personality, trace};
 
@@ -236,7 +236,7 @@ impl State {
         let sched = self.of(thread);
         sched.urgency() == Urgency::ORDINARY
             && sched.scheduling.get().policy == Policy::Ordinary
-            && sched.slice_left.get() != Ticks::ZERO
+            && !self.has_used_slice(thread)
     }
 
     /// Whether `thread`, which goes on with its turn, does so before the ordinary thread that runs
@@ -253,7 +253,7 @@ impl State {
     pub(in crate::task) fn requeue(&mut self, thread: &Thread, before: Urgency) {
         let sched = self.of(thread);
         let shown = sched.scheduling.get().level.max(sched.inherited.get());
-        thread.level.store(shown.get() as u8, Ordering::Relaxed);
+        thread.rank.store(rank_of(shown), Ordering::Relaxed);
         if thread.carried.is_something() && personality::level_changed(thread, shown) {
             percpu::this().ask_look();
         }

@@ -4,7 +4,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crtos_abi::{channel::RANK_IDLE, ids::RealmCpu};
+use crtos_abi::ids::RealmCpu;
 use crtos_sched::Urgency;
 
 use super::{Held, hold_here, hold_own};
@@ -32,51 +32,64 @@ pub fn reschedule() {
 }
 
 /// As [`reschedule`], with the scheduler of this CPU locked.
-pub(super) fn reschedule_from(mut held: Held) {
+pub(super) fn reschedule_from(held: Held) {
     let cpu = percpu::this();
-    let mut fell = false;
-    let next = loop {
-        // Who asks another CPU does so after having changed its scheduler, without the lock: what
-        // was asked before this is seen.
-        cpu.clear_need_resched();
-        let (next, urgency, is_less) = held.choose();
-        held.release();
-        let rank = rank(urgency, next);
-        let before = cpu.swap_rank(rank);
-        if rank != before {
-            publish_rank(cpu.index, before, rank);
+    let next = choose(cpu, held, false).unwrap_or_else(|| choose_again(cpu));
+    switch(cpu, next);
+}
+
+/// Chooses the thread that this CPU is to run, and tells the others; `None` if there is a reason to
+/// choose anew. Looks for what waits elsewhere if that may be more urgent: because what runs here
+/// is less urgent than before, or it `looks_elsewhere`. Interrupts off.
+#[inline(always)]
+fn choose(cpu: &PerCpu, mut held: Held, looks_elsewhere: bool) -> Option<&'static Thread> {
+    // Who asks another CPU does so after having changed its scheduler, without the lock: what was
+    // asked before this is seen.
+    cpu.clear_need_resched();
+    let (next, urgency, is_less) = held.choose();
+    held.release();
+    let rank = next.rank();
+    let before = cpu.swap_rank(rank);
+    if rank != before {
+        publish_rank(cpu.index, before, rank);
+    }
+    let looks_for_replies = cpu.take_look() || rank < before;
+    if looks_elsewhere || is_less || looks_for_replies {
+        if fall(cpu, urgency, rank, looks_for_replies) {
+            return None;
         }
-        let looks = cpu.take_look();
-        fell |= is_less || rank < before || looks;
-        // Who adds something for this CPU looks at what it runs before it decides whether to tell.
-        if fell {
-            if rank < before || looks {
-                cpu.in_interrupt(|| personality::rank_fell(rank));
-                percpu::interrupt_window_if_long();
-            } else {
-                fence(Ordering::SeqCst);
-            }
-            // What waits elsewhere is compared with what is to run here.
-            fell = cpu.needs_resched();
-            if !fell {
-                fell = migration::pull(cpu.index, urgency);
-            }
-        }
-        // What was fetched may be less urgent by now than what it was fetched for.
-        if !fell && !cpu.needs_resched() {
-            break next;
-        }
+    }
+    (!cpu.needs_resched()).then_some(next)
+}
+
+/// What this CPU is to run may be less urgent than what waits elsewhere. Says whether there is
+/// something to choose here that was not there before. Interrupts off, no lock held.
+#[inline(never)]
+fn fall(cpu: &PerCpu, urgency: Urgency, rank: u32, looks_for_replies: bool) -> bool {
+    // Who adds something for this CPU looks at what it runs before it decides whether to tell.
+    if looks_for_replies {
+        percpu::in_interrupt(|| personality::rank_fell(rank));
+        percpu::interrupt_window_if_long();
+    } else {
+        fence(Ordering::SeqCst);
+    }
+    // What waits elsewhere is compared with what is to run here.
+    cpu.needs_resched() || migration::pull(cpu.index, urgency)
+}
+
+/// What was fetched may be less urgent by now than what it was fetched for.
+#[cold]
+#[inline(never)]
+fn choose_again(cpu: &PerCpu) -> &'static Thread {
+    loop {
         // Not on the stack that the CPU booted on, where there is no thread to interrupt.
         if !cpu.current().is_null() {
             percpu::interrupt_window();
         }
-        held = hold_here();
-    };
-    switch(cpu, next);
-}
-
-pub(super) fn rank(urgency: Urgency, thread: &Thread) -> u32 {
-    if urgency == Urgency::IDLE { RANK_IDLE } else { thread.rank() }
+        if let Some(next) = choose(cpu, hold_here(), true) {
+            return next;
+        }
+    }
 }
 
 pub(super) fn switch(cpu: &'static PerCpu, next: &'static Thread) {

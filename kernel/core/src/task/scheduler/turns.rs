@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Turns: what the current thread has used, when its turn ends, and what the timer is set for.
 
-use core::ptr;
 use core::sync::atomic::Ordering;
 
 use super::queues::Place;
 use super::{Class, PATIENCE, Progress, State, Turn};
 use crate::arch::apic;
-use crate::task::Thread;
+use crate::task::{Policy, Thread};
 use crate::time::{self, Nanos};
 use crtos_sched::{Urgency, clock::Ticks};
 
@@ -16,11 +15,10 @@ impl State {
     #[inline(never)]
     pub(super) fn begin_slice(&mut self) {
         if self.is_here() {
-            let ran = time::ticks() - self.since;
-            let left = self.of(self.current).slice_left.get() - ran;
+            let left = self.of(self.current).slice_until.get() - self.time_used(self.current);
             let end = time::now() + time::duration(left);
-            self.turn_end = Some(end);
-            self.slice_end = Some(self.slice_end.map_or(end, |patience| patience.min(end)));
+            self.turn_end = end;
+            self.slice_end = self.slice_end.min(end);
             self.program();
         } else {
             self.ask_reschedule();
@@ -41,11 +39,7 @@ impl State {
     pub(super) fn charge(&mut self, now: Ticks) {
         let ran = now - self.since;
         self.since = now;
-        if ptr::eq(self.current, self.idle) {
-            self.idle_time = self.idle_time + ran;
-        }
         let sched = self.of(self.current);
-        sched.slice_left.set(sched.slice_left.get() - ran);
         if let Some(mut server) = sched.server.get() {
             let had = !server.is_exhausted();
             server.consume(time::duration(ran));
@@ -59,28 +53,35 @@ impl State {
         self.current.run_time.store(total, Ordering::Relaxed);
     }
 
-    /// Puts the thread that runs back into the run queue, or on its way to where it may run.
+    /// Puts `thread`, which runs and is not the idle one, back into the run queue, or on its way to
+    /// where it may run.
     #[inline(always)]
-    pub(super) fn put_back(&mut self) {
-        let thread = self.current;
+    pub(super) fn put_back(&mut self, thread: &'static Thread, turn: Turn) {
         let sched = self.of(thread);
-        let turn = sched.turn.take();
-        if sched.progress.get() != Progress::Running || ptr::eq(thread, self.idle) {
-            return;
+        let done = sched.is_sliced() && self.has_used_slice(thread);
+        let keeps = turn == Turn::Kept && !done && sched.server.get().is_none();
+        if keeps && sched.allowed() == self.own && self.leads(thread) {
+            sched.progress.set(Progress::Ready);
+            self.first = Some(thread);
+        } else {
+            self.put_elsewhere(thread, turn, done);
         }
-        let done = sched.is_sliced() && sched.slice_left.get() == Ticks::ZERO;
+    }
+
+    /// Puts `thread`, which is `done` with its slice or not, elsewhere than in the first place here.
+    #[inline(never)]
+    fn put_elsewhere(&mut self, thread: &'static Thread, turn: Turn, done: bool) {
         let yields = turn == Turn::GivenUp;
         let front = !(yields || done);
-        if sched.server.get().is_some() && !self.may_stay(thread, yields) {
+        let has_budget = self.of(thread).server.get().is_some();
+        if has_budget && !self.may_stay(thread, yields) {
             return;
         }
         let allowed = self.of(thread).allowed();
-        if front && turn == Turn::Interrupted && allowed.contains(self.cpu.index) {
+        let stays = allowed.contains(self.cpu.index);
+        if stays && front && turn == Turn::Interrupted {
             self.insert(thread, Place::Second);
-        } else if front && allowed == self.own && self.leads(thread) {
-            self.of(thread).progress.set(Progress::Ready);
-            self.first = Some(thread);
-        } else if allowed.and(self.own) == self.own {
+        } else if stays {
             self.enqueue(thread, front);
         } else {
             self.of(thread).hops.set(0);
@@ -88,20 +89,45 @@ impl State {
         }
     }
 
-    /// When the turn of `thread` ends, which begins now, if it does.
-    #[inline(always)]
-    pub(super) fn end_of_turn(&self, thread: &Thread) -> Option<Nanos> {
+    /// Has `thread`, which has been charged, begin a slice.
+    pub(super) fn begin_turn(&self, thread: &Thread) {
         let sched = self.of(thread);
-        if sched.has_slices() && sched.slice_left.get() == Ticks::ZERO {
-            sched.slice_left.set(time::clock().ticks(sched.scheduling.get().slice()));
+        let slice = time::clock().ticks(sched.scheduling.get().slice());
+        sched.slice_until.set(thread.ticks_run() + slice);
+    }
+
+    /// Whether `thread`, which has been charged, has used up its slice.
+    #[inline(always)]
+    pub(super) fn has_used_slice(&self, thread: &Thread) -> bool {
+        thread.ticks_run() >= self.of(thread).slice_until.get()
+    }
+
+    /// When the turn of `thread` ends, which begins now; [`Nanos::MAX`] if it does not.
+    #[inline(always)]
+    pub(super) fn end_of_turn(&self, thread: &Thread) -> Nanos {
+        match self.of(thread).scheduling.get().policy {
+            Policy::Fifo => Nanos::MAX,
+            Policy::Deadline => self.end_of_budget(thread),
+            _ => self.end_of_slice(thread),
         }
-        if sched.deadline().is_some() {
-            sched.server.get().map(|server| time::now() + server.budget())
-        } else if sched.is_sliced() {
-            let others = sched.urgency().level().is_ok_and(|level| self.ready.has(level));
-            others.then(|| time::now() + time::duration(sched.slice_left.get()))
-        } else {
-            None
+    }
+
+    fn end_of_budget(&self, thread: &Thread) -> Nanos {
+        match self.of(thread).server.get() {
+            Some(server) if !server.is_exhausted() => time::now() + server.budget(),
+            _ => Nanos::MAX,
+        }
+    }
+
+    fn end_of_slice(&self, thread: &Thread) -> Nanos {
+        if self.has_used_slice(thread) {
+            self.begin_turn(thread);
+        }
+        let sched = self.of(thread);
+        let has_others = || sched.urgency().level().is_ok_and(|level| self.ready.has(level));
+        match sched.is_sliced() && has_others() {
+            true => time::now() + time::duration(sched.slice_until.get() - thread.ticks_run()),
+            false => Nanos::MAX,
         }
     }
 
@@ -109,24 +135,19 @@ impl State {
     /// then, or before that because ordinary threads wait that could run elsewhere. The others have
     /// been told of these.
     #[inline(always)]
-    pub(super) fn end_of_patience(
-        &self,
-        turn_end: Option<Nanos>,
-        urgency: Urgency,
-    ) -> Option<Nanos> {
+    pub(super) fn end_of_patience(&self, turn_end: Nanos, urgency: Urgency) -> Nanos {
         if self.movable[Class::Ordinary as usize] == 0
             || urgency <= Urgency::ORDINARY && !self.is_another_idle()
         {
             return turn_end;
         }
-        let patience = time::now() + PATIENCE;
-        Some(turn_end.map_or(patience, |end| end.min(patience)))
+        turn_end.min(time::now() + PATIENCE)
     }
 
     /// Sets the timer for the earliest of what is due, if this is the CPU whose timer that is.
     #[inline(always)]
     pub(in crate::task) fn program(&mut self) {
-        let due = self.timers.earliest().min(self.slice_end.unwrap_or(Nanos::MAX));
+        let due = self.timers.earliest().min(self.slice_end);
         if due != self.programmed && self.is_here() {
             self.programmed = due;
             apic::set_timer((due != Nanos::MAX).then_some(due));
