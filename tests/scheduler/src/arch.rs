@@ -143,13 +143,6 @@ pub mod percpu {
             self.is_interrupted.swap(false, Relaxed)
         }
 
-        pub fn in_interrupt<R>(&self, f: impl FnOnce() -> R) -> R {
-            let before = self.in_interrupt.swap(true, Relaxed);
-            let result = f();
-            self.in_interrupt.store(before, Relaxed);
-            result
-        }
-
         pub fn is_in_interrupt(&self) -> bool {
             self.in_interrupt.load(Relaxed)
         }
@@ -204,6 +197,14 @@ pub mod percpu {
 
     pub fn of(cpu: RealmCpu) -> Option<&'static PerCpu> {
         all().get(cpu.get())
+    }
+
+    pub fn in_interrupt<R>(f: impl FnOnce() -> R) -> R {
+        let cpu = this();
+        let before = cpu.in_interrupt.swap(true, Relaxed);
+        let result = f();
+        cpu.in_interrupt.store(before, Relaxed);
+        result
     }
 
     pub fn current() -> *const Thread {

@@ -146,7 +146,7 @@ fn take_timer() -> bool {
     if is_due {
         note(|| "the timer".into());
         cpu.set_timer(time::Nanos::MAX);
-        percpu::this().in_interrupt(scheduler::timer_interrupt);
+        percpu::in_interrupt(scheduler::timer_interrupt);
     }
     is_due
 }

@@ -86,11 +86,11 @@ pub fn step() {
     if me.is_idle {
         if once_in(3) {
             note(|| format!("an interrupt wakes {id}"));
-            percpu::this().in_interrupt(|| view::wake(other));
+            percpu::in_interrupt(|| view::wake(other));
         }
     } else if once_in(6) {
         note(|| format!("an interrupt of {} wakes {id}", me.id.0));
-        percpu::this().in_interrupt(|| view::wake(other));
+        percpu::in_interrupt(|| view::wake(other));
     } else {
         act(me, other);
     }

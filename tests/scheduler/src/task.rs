@@ -26,7 +26,7 @@ pub mod thread {
     use std::sync::Mutex;
 
     use crtos_abi::ids::RealmCpu;
-    use crtos_sched::{AtomicCpu, CpuSet, clock::Ticks};
+    use crtos_sched::{AtomicCpu, CpuSet, Level, clock::Ticks};
 
     use super::{Scheduling, scheduler::Sched};
     use crate::arch::percpu;
@@ -64,7 +64,7 @@ pub mod thread {
         pub(in crate::task) sched: Sched,
         pub run_time: AtomicU64,
         pub switches: AtomicU64,
-        pub level: AtomicU8,
+        pub rank: AtomicU8,
         pub is_idle: bool,
     }
 
@@ -74,7 +74,7 @@ pub mod thread {
         }
 
         pub fn rank(&self) -> u32 {
-            1 + u32::from(self.level.load(Relaxed))
+            self.rank.load(Relaxed).into()
         }
 
         pub fn ticks_run(&self) -> Ticks {
@@ -90,6 +90,10 @@ pub mod thread {
         }
     }
 
+    pub fn rank_of(level: Level) -> u8 {
+        1 + level.get() as u8
+    }
+
     pub enum Body {
         Function(fn()),
     }
@@ -98,11 +102,13 @@ pub mod thread {
         pub name: &'a str,
         pub scheduling: Scheduling,
         pub affinity: CpuSet,
+        /// In place of what else the kernel's has.
+        pub _others: (),
     }
 
     impl Default for Spawn<'_> {
         fn default() -> Self {
-            Self { name: "", scheduling: Scheduling::ORDINARY, affinity: CpuSet::ALL }
+            Self { name: "", scheduling: Scheduling::ORDINARY, affinity: CpuSet::ALL, _others: () }
         }
     }
 
@@ -119,7 +125,7 @@ pub mod thread {
             cpu: AtomicCpu::new(percpu::this().index),
             run_time: AtomicU64::new(0),
             switches: AtomicU64::new(0),
-            level: AtomicU8::new(what.scheduling.level.get() as u8),
+            rank: AtomicU8::new(rank_of(what.scheduling.level)),
             sched: Sched::new(what.scheduling, what.affinity),
             is_idle: what.name == "idle",
         }))

@@ -399,8 +399,8 @@ pub fn is_programs() -> bool {
     !carried.is_null()
 }
 
-/// Calls `f`, which is not the doing of the thread that runs. Interrupts off, so that the CPU is the
-/// same afterwards.
+/// Calls `f`, which is not the doing of the thread that runs. Interrupts off, so that the CPU is
+/// the same afterwards.
 #[inline(always)]
 pub fn in_interrupt<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: one instruction on this CPU's own counter; GS points to its `PerCpu`.

@@ -220,7 +220,8 @@ impl Thread {
         Level::from_number(self.rank.load(Ordering::Relaxed).saturating_sub(1))
     }
 
-    /// Rank for the channel: 1 + effective level, or [`RANK_IDLE`](crtos_abi::channel::RANK_IDLE) of an idle thread.
+    /// Rank for the channel: 1 + effective level, or
+    /// [`RANK_IDLE`](crtos_abi::channel::RANK_IDLE) of an idle thread.
     pub fn rank(&self) -> u32 {
         self.rank.load(Ordering::Relaxed).into()
     }

@@ -45,7 +45,7 @@ use crtos_core::{arch::UserContext, task, trace};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::sysv_shm,
-    process::{self, ThreadExt as _, clone, execve, fork},
+    process::{ThreadExt as _, clone, execve, fork},
     signal, timers,
 };
 

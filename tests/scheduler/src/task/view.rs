@@ -137,7 +137,7 @@ pub fn cpu(index: RealmCpu) -> SeenCpu {
         told: state.state.running(),
         surplus: CPU_STATES.surplus(index),
         movable: state.movable.iter().sum(),
-        due: state.timers.earliest().min(state.slice_end.unwrap_or(Nanos::MAX)),
+        due: state.timers.earliest().min(state.slice_end),
         programmed: state.programmed,
         since: state.since.0,
     }

@@ -54,12 +54,11 @@ fn choose(cpu: &PerCpu, mut held: Held, looks_elsewhere: bool) -> Option<&'stati
         publish_rank(cpu.index, before, rank);
     }
     let looks_for_replies = cpu.take_look() || rank < before;
-    if looks_elsewhere || is_less || looks_for_replies {
-        if fall(cpu, urgency, rank, looks_for_replies) {
-            return None;
-        }
+    let falls = looks_elsewhere || is_less || looks_for_replies;
+    if falls && fall(cpu, urgency, rank, looks_for_replies) || cpu.needs_resched() {
+        return None;
     }
-    (!cpu.needs_resched()).then_some(next)
+    Some(next)
 }
 
 /// What this CPU is to run may be less urgent than what waits elsewhere. Says whether there is

@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// Puts `thread`, which is `done` with its slice or not, elsewhere than in the first place here.
+    /// Puts `thread`, which may be `done` with its slice, elsewhere than in the first place here.
     #[inline(never)]
     fn put_elsewhere(&mut self, thread: &'static Thread, turn: Turn, done: bool) {
         let yields = turn == Turn::GivenUp;
