@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's heap: grows by blocks of 2 MiB of private memory. Not for real-time paths.
+//! The kernel's heap. It grows by blocks of 2 MiB of private memory, and gives those back that are
+//! empty. Not for real-time paths.
 
 use super::frames::PRIVATE;
 use super::layout;
@@ -9,13 +10,37 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_vm::{BLOCK_SIZE, FrameSize};
 use talc::base::Talc;
-use talc::base::binning::DefaultBinning;
-use talc::source::Manual;
+use talc::base::binning::{Binning, DefaultBinning};
+use talc::source::Source;
 
 struct Heap {
-    talc: SpinLock<Talc<Manual, DefaultBinning>>,
+    talc: SpinLock<Talc<Blocks, DefaultBinning>>,
     size: AtomicU64,
     used: AtomicU64,
+}
+
+/// The blocks that the heap has of the pool.
+#[derive(Debug)]
+struct Blocks;
+
+// SAFETY: the heap is not used here.
+unsafe impl Source for Blocks {
+    const TRACK_HEAP_END: bool = true;
+
+    /// The heap grows in [`Heap::alloc`].
+    fn acquire<B: Binning>(_: &mut Talc<Self, B>, _: Layout) -> Result<(), ()> {
+        Err(())
+    }
+
+    unsafe fn resize(&mut self, first: *mut u8, end: *mut u8, is_empty: bool) -> *mut u8 {
+        // The memory that the heap began with is never empty: its books lie there.
+        if !is_empty {
+            return end;
+        }
+        PRIVATE.free(layout::frame(end.wrapping_sub(BLOCK_SIZE as usize)), FrameSize::Large);
+        HEAP.size.fetch_sub(BLOCK_SIZE, Ordering::Relaxed);
+        first
+    }
 }
 
 // SAFETY: memory comes from the allocator behind the lock, which never hands out the same twice.
@@ -49,7 +74,7 @@ unsafe impl GlobalAlloc for Heap {
 
 #[global_allocator]
 static HEAP: Heap = Heap {
-    talc: SpinLock::new(Talc::new(Manual)),
+    talc: SpinLock::new(Talc::new(Blocks)),
     size: AtomicU64::new(0),
     used: AtomicU64::new(0),
 };

@@ -84,6 +84,11 @@ pub fn direct(frame: Frame) -> *mut u8 {
     (DIRECT_MAP + frame.0) as *mut u8
 }
 
+/// The frame that begins at `address` of the direct map.
+pub fn frame(address: *const u8) -> Frame {
+    Frame(address as u64 - DIRECT_MAP)
+}
+
 /// The channel, if the cell has one. Everything in it is an allegation; access by volatile or
 /// atomic operations only.
 pub fn channel() -> Option<NonNull<Channel>> {
