@@ -339,12 +339,18 @@ impl<O: Clone + PartialEq> Regions<O> {
         Ok(())
     }
 
+    /// Whether a region begins before the range and ends behind it.
+    pub fn is_within_one(&self, range: &Range<UserAddr>) -> bool {
+        let around = self.body_at(range.start);
+        around.is_some_and(|(&begin, body)| begin < range.start && range.end < body.end)
+    }
+
     /// Unmaps what is in the range, which may have holes. [`MapError::NoMemory`] only if the range
     /// makes two regions of one.
     pub fn remove(&mut self, start: UserAddr, length: u64) -> Result<(), MapError> {
         Self::check(start, length)?;
         let end = start.checked_add(length).ok_or(MapError::Invalid)?;
-        if self.body_at(start).is_some_and(|(&begin, body)| begin < start && end < body.end) {
+        if self.is_within_one(&(start..end)) {
             self.room(1)?;
         }
         self.split(start);

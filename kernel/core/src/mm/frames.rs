@@ -39,6 +39,12 @@ impl Pool {
         self.0.get()?.lock().allocate(size)
     }
 
+    /// The same, as long as so many frames of 4 KiB are left.
+    pub(crate) fn allocate_beyond(&self, size: FrameSize, left: u64) -> Option<Frame> {
+        let mut pool = self.0.get()?.lock();
+        (pool.available() >= left + size.bytes() / FRAME_SIZE).then(|| pool.allocate(size))?
+    }
+
     /// Gives a frame back.
     pub(crate) fn free(&self, frame: Frame, size: FrameSize) {
         if let Some(pool) = self.0.get() {
@@ -134,15 +140,17 @@ fn is_among_broken(frame: Frame, count: usize) -> bool {
     BROKEN[..count].iter().any(|broken| broken.load(Ordering::Relaxed) == frame.0)
 }
 
-/// Free frames of private memory that tables of programs leave: the kernel's heap and stacks must
-/// not run dry because a program spreads its pages.
-const RESERVE: u64 = 1024;
+/// Free frames of private memory that are left for what must not fail: the tables of programs, the
+/// stacks of their threads and most of the heap leave them. At least two whole blocks are among
+/// them, since no block is broken while another one has a free frame.
+pub(crate) const RESERVE: u64 = 1024;
 
 /// A cleared page of 4 KiB from private memory for a table of a program; `None` when memory runs
 /// low.
 pub(crate) fn zeroed_table() -> Option<Frame> {
-    let (_, free) = PRIVATE.usage();
-    if free > RESERVE { zeroed_kernel_table() } else { None }
+    let frame = PRIVATE.allocate_beyond(FrameSize::Small, RESERVE)?;
+    clear(frame, FRAME_SIZE);
+    Some(frame)
 }
 
 /// A cleared page of 4 KiB from private memory for a table of the kernel.

@@ -471,7 +471,7 @@ pub(super) fn make(what: Spawn<'_>, body: Body) -> Result<Arc<Thread>, SpawnErro
         None => None,
     };
     let id = allocate_id()?;
-    let Ok(stack_top) = stacks::make(id.0) else {
+    let Ok(stack_top) = stacks::make(id.0, what.space.is_some()) else {
         release_id(id);
         return Err(SpawnError);
     };

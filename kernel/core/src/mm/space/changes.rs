@@ -10,6 +10,7 @@ use super::revoke::{Collected, Revoked};
 use super::{AddressSpace, NOTHING, Region, Regions};
 use crate::arch::paging::{Scan, Steps};
 use crate::arch::tlb::Stale;
+use crate::mm::heap;
 use crate::task::MutexGuard;
 use alloc::vec::Vec;
 use core::mem;
@@ -83,7 +84,11 @@ impl Changes<'_> {
         self.space.sweep(range, &mut |pages| self.space.revoke.revoke(pages))
     }
 
+    /// What unmaps gives memory back, unless it makes two regions of one.
     fn remove(&mut self, range: &Range<UserAddr>) -> Result<(), MapError> {
+        if self.regions.is_within_one(range) && !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
         self.apply(|regions| regions.remove(range.start, range.end - range.start))
     }
 
