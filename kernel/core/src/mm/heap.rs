@@ -185,3 +185,9 @@ pub fn usage() -> (u64, u64) {
 pub fn has_reserve() -> bool {
     HEAP.has_reserve.load(Ordering::Relaxed) || HEAP.restore_reserve()
 }
+
+/// Whether there is memory for a few bytes that come to an end by themselves: a reserve, or all of
+/// the pool's last blocks. Any context.
+pub fn has_rest() -> bool {
+    has_reserve() || PRIVATE.usage().1 >= frames::RESERVE
+}

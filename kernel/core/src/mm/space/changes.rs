@@ -81,7 +81,7 @@ impl Changes<'_> {
     /// Unmaps everything in `range`.
     pub(super) fn unmap(&mut self, range: Range<UserAddr>) -> Result<(), MapError> {
         self.remove(&range)?;
-        self.space.sweep(range, &mut |pages| self.space.revoke.revoke(pages))
+        self.space.sweep(range, &mut |pages| self.space.have_let_go(pages))
     }
 
     /// What unmaps gives memory back, unless it makes two regions of one.
@@ -163,7 +163,7 @@ impl Drop for Changes<'_> {
         if self.begun {
             self.space.layout.lock().in_change = [NOTHING; 2];
         }
-        self.revoked.drain(..).for_each(|pages| self.space.revoke.revoke(pages));
+        self.revoked.drain(..).for_each(|pages| self.space.have_let_go(pages));
     }
 }
 

@@ -49,7 +49,7 @@ impl AddressSpace {
     /// Like [`AddressSpace::resolve`], and marks the page as exposed to Linux: unmapping it goes
     /// through [`Revoked`], for which there is memory.
     pub fn expose(&self, address: UserAddr, access: Access) -> Result<Page, FaultError> {
-        if !heap::has_reserve() {
+        if !heap::has_rest() {
             return Err(FaultError::NoMemory);
         }
         self.find_page(address, access, true)

@@ -335,7 +335,7 @@ impl AddressSpace {
         let changes = self.changes();
         let end = if even_locked { range.end } else { self.next_locked(&range) };
         if end > range.start {
-            self.sweep(range.start..end, &mut |pages| self.revoke.revoke(pages))?;
+            self.sweep(range.start..end, &mut |pages| self.have_let_go(pages))?;
         }
         match changes.regions.is_mapped(range.start, range.end) {
             _ if end < range.end => Err(MapError::Invalid),

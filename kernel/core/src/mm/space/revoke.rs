@@ -3,9 +3,11 @@
 //! until Linux has let it go.
 
 use super::{AddressSpace, Piece, Shared};
-use crate::mm::frames;
 use crate::mm::quota::Leaving;
-use alloc::{vec, vec::Vec};
+use crate::mm::{frames, heap};
+use crate::task;
+use crate::time::{self, Nanos};
+use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
@@ -21,6 +23,8 @@ pub struct Revoked {
     pub start: UserAddr,
     /// Bytes, a multiple of the page size.
     pub length: u64,
+    /// The only page, without memory for a list.
+    one: Option<Frame>,
     pages: Vec<(Frame, FrameSize)>,
     leaving: Leaving,
 }
@@ -28,14 +32,15 @@ pub struct Revoked {
 impl Revoked {
     /// The page at `address`.
     pub(super) fn one(address: UserAddr, frame: Frame) -> Self {
-        let pages = vec![(frame, FrameSize::Small)];
-        Self { start: address, length: FRAME_SIZE, pages, leaving: Leaving::none() }
+        let (one, pages, leaving) = (Some(frame), Vec::new(), Leaving::none());
+        Self { start: address, length: FRAME_SIZE, one, pages, leaving }
     }
 }
 
 impl Drop for Revoked {
     fn drop(&mut self) {
-        for &(frame, size) in &self.pages {
+        let one = self.one.map(|frame| (frame, FrameSize::Small));
+        for (frame, size) in one.into_iter().chain(self.pages.drain(..)) {
             frames::release(frame, size);
         }
     }
@@ -47,7 +52,7 @@ const JOINED: usize = 512;
 impl Join for Revoked {
     fn join(&mut self, mut other: Self) -> Result<(), Self> {
         let pages = &mut self.pages;
-        let more = other.pages.len();
+        let more = other.pages.len() + usize::from(other.one.is_some());
         if pages.len() + more > JOINED
             || pages.try_reserve(more).is_err()
             || !self.leaving.join(&mut other.leaving)
@@ -55,6 +60,7 @@ impl Join for Revoked {
             return Err(other);
         }
         pages.append(&mut other.pages);
+        pages.extend(other.one.take().map(|frame| (frame, FrameSize::Small)));
         Ok(())
     }
 }
@@ -77,6 +83,22 @@ pub trait Revoke: Send + Sync {
     /// Has Linux share pages of a mirror. Returns how many, or an error as a system call does;
     /// `None` if nobody knows. Context as of `read`.
     fn share(&self, pages: &Shared) -> Option<i64>;
+}
+
+impl AddressSpace {
+    /// Has Linux let pages go. If those are many and the heap has no reserve, Linux gets some time
+    /// for that before it is told of more. Thread context; may sleep.
+    pub(super) fn have_let_go(&self, pages: Revoked) {
+        /// How often a reserve is looked for, a millisecond each.
+        const TRIES: usize = 100;
+        let are_many = pages.pages.len() > LIMIT / 2;
+        self.revoke.revoke(pages);
+        let mut left = TRIES;
+        while are_many && left > 0 && !heap::has_reserve() {
+            task::sleep_until(time::now() + Nanos::from_millis(1));
+            left -= 1;
+        }
+    }
 }
 
 /// Pages taken out of the tables that Linux knows, until they are told.
@@ -113,6 +135,7 @@ impl Collected {
     pub(super) fn finish(self) -> Option<Revoked> {
         let Self { range, pages, leaving } = self;
         let range = range?;
-        Some(Revoked { start: range.start, length: range.end - range.start, pages, leaving })
+        let (start, length) = (range.start, range.end - range.start);
+        Some(Revoked { start, length, one: None, pages, leaving })
     }
 }
