@@ -191,3 +191,12 @@ pub fn has_reserve() -> bool {
 pub fn has_rest() -> bool {
     has_reserve() || PRIVATE.usage().1 >= frames::RESERVE
 }
+
+/// Whether there is memory for so many bytes that a thread needs for the time of a call, in which
+/// it may sleep: a little each may have without a reserve. Any context.
+#[inline]
+pub fn lends(bytes: usize) -> bool {
+    /// Of all threads at once, about 1 MiB.
+    const LITTLE: usize = 1024;
+    bytes <= LITTLE || has_reserve()
+}

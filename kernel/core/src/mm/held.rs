@@ -6,6 +6,7 @@
 
 use super::{
     frames::{self, OwnedPage},
+    heap,
     object::Object,
     quota::Quota,
     space::{MapError, Obstacle, Prepared},
@@ -50,6 +51,9 @@ impl Held {
     /// An object for programs with that quota. Not on a real-time path.
     pub fn new(object: Arc<Object>, quota: Option<&'static Quota>) -> Result<Self, MapError> {
         let Some(quota) = quota else { return Ok(object.into()) };
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
         object.enter(quota)?;
         let share = Share { object: object.clone(), quota };
         Ok(Self { object, share: Some(Arc::new(share)), name: None })

@@ -175,7 +175,9 @@ impl Files {
     /// fewer or more there.
     fn places_of(&self, all: &[Leaving], count: usize) -> Result<Option<Vec<Place>>, Errno> {
         let mut places: Vec<Place> = Vec::new();
-        places.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+        if !heap::lends(count * size_of::<Place>()) || places.try_reserve_exact(count).is_err() {
+            return Err(Errno::ENOMEM);
+        }
         let mut found = 0;
         self.sets.each(|set_number, set| {
             // One that has several numbers.

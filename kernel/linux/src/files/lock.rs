@@ -6,7 +6,10 @@ use alloc::vec::Vec;
 
 use linux_raw_sys::general as linux;
 
-use crtos_core::task::{Mutex, WaitQueue};
+use crtos_core::{
+    mm::heap,
+    task::{Mutex, WaitQueue},
+};
 use crtos_files::records::{END, Record, Records};
 use crtos_syscalls::structs::Flock;
 
@@ -78,7 +81,9 @@ impl Locks {
         if holders.iter().any(|&(_, other)| exclusive || other) {
             return Ok(None);
         }
-        holders.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        if !heap::has_reserve() || holders.try_reserve(1).is_err() {
+            return Err(Errno::ENOMEM);
+        }
         holders.push((owner, exclusive));
         Ok(Some(()))
     }
@@ -136,6 +141,7 @@ impl Locks {
             let mut parts = self.parts.lock();
             match parts.conflict(&wanted) {
                 Some(_) => None,
+                None if !heap::has_reserve() => Some(Err(Errno::ENOLCK)),
                 None => Some(parts.lock(wanted).map_err(|_| Errno::ENOLCK)),
             }
         })??;

@@ -8,6 +8,7 @@ use crtos_abi::{PAGE_SIZE, UserAddr};
 
 use crtos_core::{
     arch::{InterruptsOff, user_memory},
+    mm::heap,
     personality::FastResult,
 };
 
@@ -53,7 +54,9 @@ impl Memory {
         let count = usize::try_from(count).ok().filter(|&count| count <= RANGES);
         let count = count.ok_or(Errno::EINVAL)?;
         let mut further = Vec::new();
-        further.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+        if !heap::lends(16 * count) || further.try_reserve_exact(count).is_err() {
+            return Err(Errno::ENOMEM);
+        }
         let mut left = 0;
         for index in 0..count as u64 {
             let [address, length] = user::read_words(vector.wrapping_add(16 * index))?;

@@ -6,6 +6,8 @@ use alloc::{format, vec::Vec};
 
 use crtos_abi::{PAGE_SIZE, UserAddr, ids::Pid};
 
+use crtos_core::mm::heap;
+
 use crate::{abi::Errno, memory::user};
 
 /// Most bytes of a path, with the zero at its end.
@@ -14,7 +16,9 @@ const LONGEST: usize = 4096;
 /// The path at an address of the program, without the zero at its end.
 pub fn read(path: UserAddr) -> Result<Vec<u8>, Errno> {
     let mut name = Vec::new();
-    name.try_reserve_exact(LONGEST).map_err(|_| Errno::ENOMEM)?;
+    if !heap::lends(LONGEST) || name.try_reserve_exact(LONGEST).is_err() {
+        return Err(Errno::ENOMEM);
+    }
     while name.len() < LONGEST {
         let at = path.wrapping_add(name.len() as u64);
         // It may end where memory ends.

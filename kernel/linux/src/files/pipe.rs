@@ -15,6 +15,7 @@ use linux_raw_sys::general as linux;
 
 use crtos_core::{
     arch::user_memory,
+    mm::heap,
     personality::FastResult,
     task::{Mutex, WaitQueue},
 };
@@ -59,6 +60,9 @@ impl From<NoMemory> for Errno {
 impl Pipe {
     /// An empty pipe without ends, of the user `owner`.
     pub fn new(number: u64, owner: u32) -> Result<Arc<Self>, Errno> {
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
         Ok(Arc::new(Self {
             ring: Mutex::new(PipeRing::new(SIZE)?),
             used: AtomicUsize::new(0),
@@ -396,6 +400,7 @@ impl Pipe {
         let moved = match appended {
             Some(moved) => Some(moved),
             None if ring.is_full() => None,
+            None if !ring.has_spare() && !heap::has_reserve() => return Err(Errno::ENOMEM),
             None => Some(ring.push(length, packets, |to| memory.read(to))?),
         };
         self.used.store(ring.count(), Ordering::SeqCst);
@@ -481,6 +486,9 @@ impl Pipe {
         }
         if size > MOST {
             return Err(Errno::EPERM);
+        }
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
         }
         let fits = {
             let mut ring = self.ring.lock();

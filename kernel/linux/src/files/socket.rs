@@ -13,7 +13,7 @@ use core::net::Ipv4Addr;
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::{Operation, operation::SocketKind};
 use crtos_core::{
-    mm::{object::Object as MemoryObject, space::AddressSpace},
+    mm::{heap, object::Object as MemoryObject, space::AddressSpace},
     time::Nanos,
 };
 use crtos_files::NUMBERS;
@@ -373,6 +373,9 @@ impl<'a> Foreign<'a> {
     /// The classic BPF program that is attached; nothing if there is none.
     pub fn filter(&self) -> Result<Vec<u8>, Errno> {
         const MOST: u64 = (filter::MOST * filter::SIZE) as u64;
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
         let scratch = Scratch::open(self.space, MOST + PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
         let (value, length) = (scratch.start, scratch.start + MOST);
         // Linux counts instructions here.

@@ -16,6 +16,7 @@ use crtos_channel::{Operation, operation::FileStatus};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
+    heap,
     held::Held,
     space::{AddressSpace, Backing, Map, MapError, Placement, Protection, Target},
 };
@@ -124,7 +125,8 @@ pub fn shmdt([address, ..]: Args) -> SysResult {
             && parts.first().is_none_or(|(first, ..)| first == object)
             && space.is_attached(object)
         {
-            is_full |= parts.try_reserve(1).is_err();
+            let bytes = (parts.len() + 1) * size_of::<(Held, UserAddr, u64)>();
+            is_full |= !heap::lends(bytes) || parts.try_reserve(1).is_err();
             if !is_full {
                 parts.push((object.clone(), region.start, region.length()));
             }

@@ -33,7 +33,9 @@ impl Beginning {
     /// Where the calling thread is, as its child sees it; `context` are its registers.
     pub fn of_child(context: &UserContext) -> Result<Self, Errno> {
         let mut state = Vec::new();
-        state.try_reserve_exact(fpu::size()).map_err(|_| Errno::ENOMEM)?;
+        if !heap::has_reserve() || state.try_reserve_exact(fpu::size()).is_err() {
+            return Err(Errno::ENOMEM);
+        }
         state.resize(fpu::size(), 0);
         fpu::save(&mut state);
         let context = UserContext { rax: 0, orig_rax: u64::MAX, ..*context };

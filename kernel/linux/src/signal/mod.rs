@@ -58,7 +58,7 @@ use crtos_signal::{
     pool::Chunk,
 };
 
-use crtos_core::{sync::SpinLock, task::Thread};
+use crtos_core::{mm::heap, sync::SpinLock, task::Thread};
 
 use crate::{
     abi::Errno,
@@ -255,7 +255,7 @@ pub fn drop_pending(process: &Process, index: Option<usize>) {
 /// Sees to it that there are entries for signals. Thread context; allocates.
 fn replenish() {
     while POOL.lock().is_short() {
-        let Some(chunk) = Chunk::new() else { return };
+        let Some(chunk) = heap::has_reserve().then(Chunk::new).flatten() else { return };
         let refused = POOL.lock().grow(chunk);
         if refused.is_err() {
             return;

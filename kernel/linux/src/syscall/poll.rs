@@ -363,7 +363,11 @@ impl PollSet {
             return Err(Errno::EINVAL);
         }
         let mut members = Members::new();
-        members.try_reserve_exact(count as usize).map_err(|_| Errno::ENOMEM)?;
+        if !heap::lends(count as usize * size_of::<Member>())
+            || members.try_reserve_exact(count as usize).is_err()
+        {
+            return Err(Errno::ENOMEM);
+        }
         for index in 0..u64::from(count) {
             let entry: PollFd = user::read_struct(address.wrapping_add(index * 8))?;
             let wanted = Events::from_bits_retain(entry.events.into());
@@ -433,8 +437,13 @@ impl SelectSet {
                 }
             }
             let mut all = bits[0] | bits[1] | bits[2];
-            members.try_reserve(all.count_ones() as usize).map_err(|_| Errno::ENOMEM)?;
-            kinds.try_reserve(all.count_ones() as usize).map_err(|_| Errno::ENOMEM)?;
+            let more = all.count_ones() as usize;
+            if !heap::lends((members.len() + more) * size_of::<Member>())
+                || members.try_reserve(more).is_err()
+            {
+                return Err(Errno::ENOMEM);
+            }
+            kinds.try_reserve(more).map_err(|_| Errno::ENOMEM)?;
             while all != 0 {
                 let bit = all.trailing_zeros();
                 all &= all - 1;

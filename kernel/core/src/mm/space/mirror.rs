@@ -6,7 +6,7 @@ use super::revoke::Collected;
 use super::{AddressSpace, MapError, Region};
 use crate::arch::paging::{Scan, Steps};
 use crate::arch::tlb::Stale;
-use crate::mm::object::Object;
+use crate::mm::{heap, object::Object};
 use alloc::sync::Arc;
 use core::ops::Range;
 use crtos_abi::UserAddr;
@@ -105,7 +105,9 @@ impl AddressSpace {
         if MIRRORS_END.saturating_sub(address.get()) < length {
             return Err(MapError::NoMemory);
         }
-        mirrors.try_reserve(1).map_err(|_| MapError::NoMemory)?;
+        if !heap::has_reserve() || mirrors.try_reserve(1).is_err() {
+            return Err(MapError::NoMemory);
+        }
         mirrors.insert(index, Mirror { address, length, target: None, in_use: false });
         Ok(address)
     }

@@ -7,7 +7,10 @@ use crtos_abi::UserAddr;
 use crtos_syscalls::exec::{HEADER_BYTES, Image, ImageError, Segment};
 use linux_raw_sys::general as linux;
 
-use crtos_core::mm::space::{AddressSpace, Backing, Map, MapError, Placement, Protection};
+use crtos_core::mm::{
+    heap,
+    space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
+};
 
 use super::{ExecError, Scratch};
 use crate::{
@@ -57,7 +60,9 @@ fn parse(file: &Contents) -> Result<Image, ExecError> {
 /// Up to so many bytes of a file.
 fn read(file: &Contents, offset: u64, length: usize) -> Result<Vec<u8>, ExecError> {
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| ExecError::Memory)?;
+    if !heap::has_reserve() || bytes.try_reserve_exact(length).is_err() {
+        return Err(ExecError::Memory);
+    }
     bytes.resize(length, 0);
     let length = file.read(offset, &mut bytes)?;
     bytes.truncate(length);

@@ -17,7 +17,10 @@ mod vdso;
 use crtos_core::{
     arch::{UserContext, fpu},
     cpu_numbers::Numbering,
-    mm::space::{AddressSpace, BadAddress, MapError},
+    mm::{
+        heap,
+        space::{AddressSpace, BadAddress, MapError},
+    },
     task,
 };
 
@@ -234,7 +237,9 @@ fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
     let mut head = [0; size_of::<Startup>()];
     space.read(scratch.start, &mut head)?;
     let mut strings = Vec::new();
-    strings.try_reserve_exact((size - HEAD) as usize).map_err(|_| ExecError::Memory)?;
+    if !heap::has_reserve() || strings.try_reserve_exact((size - HEAD) as usize).is_err() {
+        return Err(ExecError::Memory);
+    }
     strings.resize((size - HEAD) as usize, 0);
     space.read(scratch.start + HEAD, &mut strings)?;
 

@@ -6,7 +6,10 @@ use alloc::vec::Vec;
 use crtos_abi::{PAGE_SIZE, UserAddr, channel::Startup};
 use crtos_syscalls::exec::{Facts, build_stack};
 
-use crtos_core::mm::space::{AddressSpace, Kind, Map, Placement, Protection};
+use crtos_core::mm::{
+    heap,
+    space::{AddressSpace, Kind, Map, Placement, Protection},
+};
 
 use super::ExecError;
 
@@ -67,7 +70,9 @@ impl<'a> Stack<'a> {
         let size =
             strings.len() + path.len() + (startup.argc as usize + startup.envc as usize) * 8 + 1024;
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(size).map_err(|_| ExecError::Memory)?;
+        if !heap::has_reserve() || bytes.try_reserve_exact(size).is_err() {
+            return Err(ExecError::Memory);
+        }
         bytes.resize(size, 0);
         let top = top - (random & 0xff) * 16;
         let pointer = build_stack(&mut bytes, top, path, strings, startup.argc as usize, facts)
