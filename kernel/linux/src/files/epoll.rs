@@ -530,14 +530,28 @@ impl Sets {
         }
     }
 
-    /// Takes over those of `before` whose descriptors `keeps` says are still there.
-    pub fn copy(&self, before: &Sets, keeps: impl Fn(u32) -> bool) {
-        let mut from = 0;
-        while let Some(fd) = before.next(from) {
+    /// Takes over those of `before` whose descriptors `keeps` says are still there. ENOMEM if there
+    /// is no memory for them.
+    pub fn copy(&self, before: &Sets, keeps: impl Fn(u32) -> bool) -> Result<(), Errno> {
+        let mut from = Some(0);
+        while let Some(fd) = from.and_then(|from| before.next(from)) {
             if keeps(fd) {
+                if !heap::has_reserve() {
+                    return Err(Errno::ENOMEM);
+                }
                 self.put(fd.into(), before.get(fd.into()));
             }
-            from = fd.saturating_add(1);
+            from = fd.checked_add(1);
+        }
+        Ok(())
+    }
+
+    /// Whether the descriptor may become one more of its set, if it is of one: ENOMEM if there is
+    /// no memory for that. To be asked before Linux makes it.
+    pub fn may_copy(&self, fd: u64) -> Result<(), Errno> {
+        match self.is_empty() || heap::has_reserve() || self.get(fd).is_none() {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
         }
     }
 

@@ -352,7 +352,7 @@ impl Files {
         (state.limit, state.devices) = (limit, devices);
         state.unsure = true;
         drop(state);
-        self.sets.copy(&parent.sets, |_| true);
+        self.sets.copy(&parent.sets, |_| true)?;
         // What was closed between the two looks is not there.
         let mut from = 0;
         while let Some(number) = self.next_local(from) {
@@ -390,8 +390,7 @@ impl Files {
                 drop(self.insert_at(number, file, false)?);
             }
         }
-        self.sets.copy(&before.sets, |number| self.is_remote(number));
-        Ok(())
+        self.sets.copy(&before.sets, |number| self.is_remote(number))
     }
 }
 

@@ -29,6 +29,7 @@ pub fn fcntl(row: &Row, args: Args) -> SysResult {
             return Err(Errno::EBADF);
         }
         files.agree()?;
+        files.sets.may_copy(fd)?;
         let copy = files.settle(pass(row, args)?)?;
         files.sets.put(copy, files.sets.get(fd));
         return Ok(copy);

@@ -146,6 +146,9 @@ fn ask_linux(row: &Row, args: Args, files: &Files) -> SysResult {
         lapse::refuse()?;
         files.agree()?;
     }
+    if u32::from(row.number) == linux::__NR_dup {
+        files.sets.may_copy(args[0])?;
+    }
     let result = pass(row, args)?;
     if !row.makes_fd() {
         return Ok(result);

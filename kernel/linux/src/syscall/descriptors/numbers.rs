@@ -96,6 +96,7 @@ pub(super) fn replace(row: &Row, args: Args, close_on_exec: bool) -> SysResult {
         if files.is_hidden(args[0]) {
             return Err(Errno::EBADF);
         }
+        files.sets.may_copy(args[0])?;
         let result = pass(row, args)?;
         if args[0] as u32 != new {
             // Linux's file has taken the place of a placeholder, if there was one.
