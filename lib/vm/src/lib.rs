@@ -6,6 +6,7 @@
 //! | [`frames`] | pools of physical memory: [`Frame`] is an address in the cell |
 //! | [`regions`] | which addresses a program may use: each is a [`UserAddr`], virtual |
 //! | `gaps` | where there is room between them |
+//! | [`sizes`] | classes of the sizes of pieces of the kernel's heap |
 //! | [`entry`] | entries of page tables, where the two meet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ pub mod entry;
 pub mod frames;
 mod gaps;
 pub mod regions;
+pub mod sizes;
 
 pub use entry::{Entry, Flags};
 pub use frames::{BLOCK_SIZE, FRAME_SIZE, Frame, FramePool, FrameSize};

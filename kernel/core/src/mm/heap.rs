@@ -21,9 +21,10 @@ use crate::sync::SpinLock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crtos_vm::sizes::{UNIT, class, class_for, size_of_class};
 use crtos_vm::{BLOCK_SIZE, FrameSize};
-use talc::base::Talc;
-use talc::base::binning::{Binning, DefaultBinning};
+use talc::base::binning::Binning;
+use talc::base::{CHUNK_UNIT, Talc};
 use talc::source::Source;
 
 struct Heap {
@@ -35,7 +36,7 @@ struct Heap {
 }
 
 struct Memory {
-    talc: Talc<Blocks, DefaultBinning>,
+    talc: Talc<Blocks, Classes>,
     reserve: Option<Piece>,
 }
 
@@ -46,7 +47,7 @@ struct Piece(NonNull<u8>);
 unsafe impl Send for Piece {}
 
 impl Piece {
-    const LAYOUT: Layout = match Layout::from_size_align(512 << 10, 16) {
+    const LAYOUT: Layout = match Layout::from_size_align((512 << 10) - TAIL, 16) {
         Ok(layout) => layout,
         Err(_) => panic!(),
     };
@@ -54,6 +55,37 @@ impl Piece {
 
 /// Most bytes of a request that is served from what is set aside.
 const SMALL: usize = 128 << 10;
+
+/// The lists of free pieces: one for each class of sizes. The allocator also searches the list
+/// before the one whose pieces are all large enough, with interrupts off for as long as that is.
+/// So there is an empty one before each.
+struct Classes;
+
+impl Binning for Classes {
+    /// Enough for all that is smaller than two blocks.
+    type AvailabilityBitField = [usize; 7];
+
+    fn size_to_bin(size: usize) -> u32 {
+        2 * class(size) + 1
+    }
+
+    fn size_to_bin_ceil(size: usize) -> u32 {
+        2 * class_for(size) + 1
+    }
+}
+
+const _: () = assert!(CHUNK_UNIT == UNIT);
+const _: () = assert!(2 * class(2 * BLOCK_SIZE as usize) + 1 < Classes::BIN_COUNT);
+
+/// Bytes behind each piece in which the allocator keeps its books.
+const TAIL: usize = size_of::<usize>();
+
+/// What is asked of the allocator for a request: a piece of the size of a class.
+fn rounded(layout: Layout) -> Layout {
+    let size = size_of_class(class_for(layout.size().saturating_add(TAIL))) - TAIL;
+    // Who asks for nearly all addresses gets nothing.
+    Layout::from_size_align(size, layout.align()).unwrap_or(layout)
+}
 
 /// The blocks that the heap has of the pool.
 #[derive(Debug)]
@@ -84,7 +116,7 @@ impl Heap {
     fn allocate(&self, memory: &mut Memory, layout: Layout, kept: u64) -> Option<NonNull<u8>> {
         loop {
             // SAFETY: no caller gives a layout of size 0.
-            let piece = unsafe { memory.talc.allocate(layout) };
+            let piece = unsafe { memory.talc.allocate(rounded(layout)) };
             if piece.is_some() {
                 return piece;
             }
@@ -96,7 +128,7 @@ impl Heap {
     fn grow(&self, memory: &mut Memory, layout: Layout, kept: u64) -> Option<()> {
         // A fresh block serves no larger request than this, and one of this size for certain.
         const BOOKKEEPING: usize = 64 << 10;
-        if layout.size() + layout.align() > BLOCK_SIZE as usize - BOOKKEEPING {
+        if rounded(layout).size() + layout.align() > BLOCK_SIZE as usize - BOOKKEEPING {
             return None;
         }
         let block = PRIVATE.allocate_beyond(FrameSize::Large, kept)?;
@@ -115,7 +147,7 @@ impl Heap {
         self.has_reserve.store(false, Ordering::Relaxed);
         if let Some(Piece(piece)) = memory.reserve.take() {
             // SAFETY: it came from the allocator with that layout.
-            unsafe { memory.talc.deallocate(piece.as_ptr(), Piece::LAYOUT) };
+            unsafe { memory.talc.deallocate(piece.as_ptr(), rounded(Piece::LAYOUT)) };
         }
         self.allocate(memory, layout, 0)
     }
@@ -151,7 +183,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         self.used.fetch_sub(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: callers of `dealloc` say that the memory came from `alloc` with this layout.
-        unsafe { self.memory.lock().talc.deallocate(memory, layout) }
+        unsafe { self.memory.lock().talc.deallocate(memory, rounded(layout)) }
     }
 }
 
