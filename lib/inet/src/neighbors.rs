@@ -3,7 +3,9 @@
 //!
 //! An address that was known once is used on while it is asked for anew, so that no frame waits for
 //! that. Who is not asked for gets no place by answers, and by questions only while there is one
-//! that nobody has used for long.
+//! that nobody has used for long. A station that is asked for takes the place of one that does not
+//! answer, before that of one that is known: so who sends to many that are not there leaves others
+//! the stations that they talk to.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -109,7 +111,7 @@ impl<T> Neighbors<T> {
         Way { station: entry.station, ask }
     }
 
-    /// A place for an address; that of one which is not used, if there is no other.
+    /// A place for an address; that of one which is not known or not used, if there is no other.
     fn add(&mut self, address: Ipv4Addr, now: u64, is_wanted: bool) -> bool {
         let entry = Entry { address, station: None, heard: 0, used: now, asked: 0, tries: 0 };
         if self.entries.len() < MOST {
@@ -123,7 +125,7 @@ impl<T> Neighbors<T> {
             .iter_mut()
             .filter(|entry| !is_wanted_now(entry.address))
             .filter(|entry| is_wanted || now.saturating_sub(entry.used) > UNUSED)
-            .min_by_key(|entry| entry.used);
+            .min_by_key(|entry| (entry.station.is_some(), entry.used));
         match oldest {
             Some(oldest) => {
                 *oldest = entry;
@@ -271,6 +273,29 @@ mod tests {
         // What nobody asked for and nobody is told of changes nothing.
         all.hear(Ipv4Addr::new(12, 0, 0, 1), [6; 6], false, SECOND);
         assert!(all.find(Ipv4Addr::new(12, 0, 0, 1)).is_none());
+    }
+
+    #[test]
+    fn who_is_not_there_takes_no_place_of_who_is() {
+        let mut all = Neighbors::new();
+        let known = |number| Ipv4Addr::new(10, 0, 2, number);
+        for number in 0..8 {
+            all.way(known(number), 0);
+            all.hear(known(number), STATION, true, 1);
+        }
+        for number in 0..1000u32 {
+            let address = Ipv4Addr::from(0x0a00_0300 + number);
+            assert!(all.way(address, SECOND).station.is_none());
+            all.wait(address, b"frame", ());
+        }
+        assert!((0..8).all(|number| all.way(known(number), SECOND).station == Some(STATION)));
+        // Those that are known make way for others that are.
+        for number in 0..1000u32 {
+            let address = Ipv4Addr::from(0x0a01_0000 + number);
+            all.way(address, 2 * SECOND);
+            all.hear(address, STATION, true, 2 * SECOND);
+            assert_eq!(all.way(address, 2 * SECOND).station, Some(STATION));
+        }
     }
 
     proptest! {
