@@ -2,9 +2,9 @@
 /*
  * can-hostile NAME HOW
  *
- * A program that wants all that sockets of a CAN interface can be given: sockets, filters, or
- * cyclic frames without end, which it then holds until it is killed; or it sends, or makes sockets
- * and drops them, as fast as it can for a third of a second.
+ * A program that wants all that sockets of a CAN interface can be given: sockets, filters, cyclic
+ * frames, or answers without end, which it then holds until it is killed; or it sends, or makes
+ * sockets and drops them, as fast as it can for a third of a second.
  */
 #include <errno.h>
 #include <linux/can.h>
@@ -21,6 +21,9 @@
 /* More than there can be. */
 #define MANY 400
 #define FILTERS 512
+/* Frames of the longest job, and more answers than there is room for. */
+#define LONGEST 256
+#define ANSWERS 600
 
 static struct sockaddr_can address = { .can_family = AF_CAN };
 
@@ -67,6 +70,25 @@ static int cyclic(int fd, int number)
 	return write(fd, &job, sizeof(job)) == sizeof(job) ? 0 : -1;
 }
 
+/* A socket with all the longest answers that find room, and nobody takes; -1 if there are none. */
+static int answered(void)
+{
+	static struct {
+		struct bcm_msg_head head;
+		struct can_frame frames[LONGEST];
+	} job = { .head = { .opcode = TX_SETUP, .nframes = LONGEST } };
+	struct bcm_msg_head question = { .opcode = TX_READ };
+	int fd = socket(PF_CAN, SOCK_DGRAM, CAN_BCM);
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    write(fd, &job, sizeof(job)) != sizeof(job))
+		return -1;
+	for (int i = 0; i < ANSWERS; i++)
+		if (write(fd, &question, sizeof(question)) < 0)
+			return -1;
+	return fd;
+}
+
 static void hold(int count)
 {
 	printf("holds %d, then: %s\n", count, strerror(errno));
@@ -101,6 +123,11 @@ int main(int argc, char **argv)
 		int filters = argv[2][0] == 'f' ? FILTERS : 0;
 
 		while (count < MANY && receiver(filters) >= 0)
+			count++;
+		hold(count);
+	}
+	if (!strcmp(argv[2], "answers")) {
+		while (count < MANY && answered() >= 0)
 			count++;
 		hold(count);
 	}

@@ -53,7 +53,7 @@ struct Message {
     /// The frame, of a message with one.
     frame: Option<Frame>,
     /// Those of a message with several.
-    frames: Vec<Frame>,
+    frames: Option<Arc<[Frame]>>,
     interface: u32,
     stamp: Nanos,
     /// Messages that were lost before.
@@ -103,7 +103,7 @@ impl Core {
     fn tell(&self, head: Head, frame: Option<Frame>, interface: u32) {
         let stamp = time::linux(Clock::Realtime);
         let lost = self.inbox.lost();
-        self.put(Message { head, frame, frames: Vec::new(), interface, stamp, lost });
+        self.put(Message { head, frame, frames: None, interface, stamp, lost });
     }
 
     fn send(&self, frame: Frame, interface: u32) -> Result<(), Errno> {
@@ -190,7 +190,7 @@ impl Job<Receiving> {
             Effect::Told(head, frame) => self.core.put(Message {
                 head,
                 frame: Some(frame),
-                frames: Vec::new(),
+                frames: None,
                 interface: news.interface,
                 stamp: news.stamp,
                 lost: self.core.inbox.lost(),
@@ -417,31 +417,39 @@ impl Broadcast {
     }
 
     /// TX_READ and RX_READ: the socket is told of a job.
-    fn tell_of(&self, status: Option<(Head, Vec<Frame>)>) -> Result<(), Errno> {
-        let (head, frames) = status.ok_or(Errno::EINVAL)?;
+    fn tell_of(&self, (head, frames): (Head, Arc<[Frame]>)) {
         let stamp = time::linux(Clock::Realtime);
         let lost = self.core.inbox.lost();
-        let message = Message { head, frame: None, frames, interface: 0, stamp, lost };
+        let message =
+            Message { head, frame: None, frames: Some(frames), interface: 0, stamp, lost };
         let interrupts = InterruptsOff::take();
         let refused = self.core.inbox.put(message);
         drop(interrupts);
         // What found no room is freed with interrupts on.
         drop(refused);
-        Ok(())
     }
 }
 
 /// Copies the status of a job: room for it is made before, for nothing is allocated under a lock.
+/// EINVAL if there is no such job; ENOMEM if memory runs low, since the copy waits as long as the
+/// program likes.
 fn status<T>(
     job: Option<Arc<Job<T>>>,
     of: impl Fn(&T) -> (Head, &[Frame]),
-) -> Option<(Head, Vec<Frame>)> {
-    let job = job?;
+) -> Result<(Head, Arc<[Frame]>), Errno> {
+    let job = job.ok_or(Errno::EINVAL)?;
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
     let mut frames = Vec::with_capacity(MAX_FRAMES + 1);
-    let work = job.work.lock();
-    let (head, all) = of(&work);
-    frames.extend_from_slice(all);
-    Some((head, frames))
+    let head = {
+        let work = job.work.lock();
+        let (head, all) = of(&work);
+        frames.extend_from_slice(all);
+        head
+    };
+    // As many as there are.
+    Ok((head, frames.into()))
 }
 
 impl Socket for Broadcast {
@@ -546,11 +554,11 @@ impl Socket for Broadcast {
                 Ok(done(0))
             }
             opcode::TX_READ => {
-                self.tell_of(status(self.find_sending(head.id, interface), Sending::status))?;
+                self.tell_of(status(self.find_sending(head.id, interface), Sending::status)?);
                 Ok(done(0))
             }
             opcode::RX_READ => {
-                self.tell_of(status(self.find_receiving(head.id, interface), Receiving::status))?;
+                self.tell_of(status(self.find_receiving(head.id, interface), Receiving::status)?);
                 Ok(done(0))
             }
             _ => Err(Errno::EINVAL),
@@ -574,7 +582,7 @@ impl Socket for Broadcast {
         let message = self.core.inbox.receive(deadline, how.nonblocking, take)??;
         let head = message.head.to_bytes();
         let mut length = 0;
-        let frames = message.frame.iter().chain(&message.frames);
+        let frames = message.frame.iter().chain(message.frames.iter().flat_map(|all| all.iter()));
         for part in [&head[..]].into_iter().chain(frames.map(|frame| &frame.bytes()[..])) {
             let room = (memory.left() as usize).min(part.len());
             if memory.write(&part[..room]) < room {
