@@ -880,21 +880,33 @@ static struct bcm_timeval interval(int milliseconds)
 	return (struct bcm_timeval){ milliseconds / 1000, milliseconds % 1000 * 1000 };
 }
 
+/* Bytes of a message with so many frames. */
+static ssize_t length_of(int frames)
+{
+	return sizeof(struct bcm_msg_head) + frames * sizeof(struct can_frame);
+}
+
 /* Sends a message with so many of its frames; whether it was taken. */
 static int tell(int fd, struct broadcast *message, int frames)
 {
-	ssize_t length = sizeof(message->head) + frames * sizeof(struct can_frame);
+	ssize_t length = length_of(frames);
 
 	message->head.nframes = frames;
 	return write(fd, message, length) == length;
 }
 
+/* Looks at the next message, which stays; its length. */
+static ssize_t peeks(int fd, struct broadcast *told)
+{
+	memset(told, 0, sizeof(*told));
+	return ready(fd, POLLIN, PATIENCE) ? recv(fd, told, sizeof(*told), MSG_PEEK) : -1;
+}
+
 /* Whether the next message is of that kind, and has as many frames; it is left in `told`. */
 static int is_told(int fd, struct broadcast *told, unsigned int opcode, unsigned int frames)
 {
-	ssize_t length = sizeof(told->head) + frames * sizeof(struct can_frame);
-
-	return ready(fd, POLLIN, PATIENCE) && read(fd, told, sizeof(*told)) == length &&
+	return ready(fd, POLLIN, PATIENCE) &&
+	       read(fd, told, sizeof(*told)) == length_of(frames) &&
 	       told->head.opcode == opcode && told->head.nframes == frames;
 }
 
@@ -943,6 +955,8 @@ CASE(frames_are_sent_again_and_again)
 	/* It is told as it was set up. */
 	message.head.opcode = TX_READ;
 	CHECK(tell(fd, &message, 0));
+	CHECK(peeks(fd, &told) == length_of(2) && told.head.opcode == TX_STATUS);
+	CHECK(memcmp(told.frames, message.frames, 2 * sizeof(struct can_frame)) == 0);
 	CHECK(is_told(fd, &told, TX_STATUS, 2) && told.head.ival2.tv_usec == 50000);
 	CHECK(memcmp(told.frames, message.frames, 2 * sizeof(struct can_frame)) == 0);
 	/* Other data, at the same times. */
@@ -1023,7 +1037,11 @@ CASE(changes_are_told)
 	CHECK(tell(fd, &message, 1));
 	FAILS(ENOENT, ioctl(fd, SIOCGSTAMPNS, &time));
 	put(far, 0x55, "a1");
+	for (int i = 0; i < 2; i++)
+		CHECK(peeks(fd, &told) == length_of(1) && told.head.opcode == RX_CHANGED &&
+		      memcmp(told.frames[0].data, "a1", 2) == 0);
 	CHECK(is_told(fd, &told, RX_CHANGED, 1) && memcmp(told.frames[0].data, "a1", 2) == 0);
+	FAILS(EAGAIN, recv(fd, &told, sizeof(told), MSG_PEEK | MSG_DONTWAIT));
 	CHECK(ioctl(fd, SIOCGSTAMPNS, &time) == 0);
 	put(far, 0x55, "a2");
 	put(far, 0x56, "b");

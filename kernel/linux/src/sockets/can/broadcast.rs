@@ -48,6 +48,7 @@ const MAX_RECEIVING: usize = 64;
 const MAX_SENDING: usize = 256;
 
 /// A message that waits to be received.
+#[derive(Clone)]
 struct Message {
     head: Head,
     /// The frame, of a message with one.
@@ -571,11 +572,9 @@ impl Socket for Broadcast {
     }
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
-        if how.peeks {
-            return Err(Errno::EOPNOTSUPP);
-        }
         let deadline = self.core.common.receive_deadline();
         let take = |queue: &mut Queue<Message>| match self.core.common.check() {
+            Ok(()) if how.peeks => queue.first().cloned().map(Ok),
             Ok(()) => queue.pop().map(Ok),
             Err(error) => Some(Err(error)),
         };
