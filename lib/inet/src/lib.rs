@@ -5,6 +5,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`packet`] | frames and packets: taken apart, checked, and made |
+//! | [`answers`] | how much is answered |
 //! | [`neighbors`] | stations of the network, by their address (ARP), and frames that wait |
 //! | [`kept`] | frames that are kept for a while |
 //! | [`reassembly`] | packets that came in fragments |
@@ -22,6 +23,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod answers;
 pub mod connection;
 pub mod inbox;
 pub mod kept;

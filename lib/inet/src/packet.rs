@@ -146,6 +146,26 @@ pub fn is_unicast(address: Ipv4Addr) -> bool {
     !(address.is_broadcast() || address.is_multicast() || address.is_unspecified())
 }
 
+/// For whom a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whom {
+    /// This station.
+    This,
+    /// Several stations.
+    Several,
+    /// Another one.
+    Another,
+}
+
+/// For whom a frame is, where the station is `own`.
+pub fn whom(frame: &[u8], own: Station) -> Whom {
+    match frame.first_chunk::<6>() {
+        Some(to) if *to == own => Whom::This,
+        Some(to) if to[0] & 1 != 0 => Whom::Several,
+        _ => Whom::Another,
+    }
+}
+
 /// The protocols of the frames that [`parse`] takes apart.
 pub const PROTOCOLS: [u16; 2] = [0x0800, 0x0806];
 
@@ -734,6 +754,17 @@ mod tests {
         // Source quench and a redirect say nothing of that kind.
         assert_eq!(message(4, 0, [0; 4]), None);
         assert_eq!(message(5, 1, [0; 4]), None);
+    }
+
+    #[test]
+    fn for_whom_a_frame_is() {
+        let frame = udp(b"hello");
+        assert_eq!(whom(&frame, [4; 6]), Whom::This);
+        assert_eq!(whom(&frame, [6; 6]), Whom::Another);
+        let group = [&station_of(Ipv4Addr::new(239, 1, 2, 3))[..], &frame[6..]].concat();
+        assert_eq!(whom(&group, [4; 6]), Whom::Several);
+        assert_eq!(whom(&arp(true, (HERE, [2; 6]), (THERE, ALL)), [4; 6]), Whom::Several);
+        assert_eq!(whom(&[4; 5], [4; 6]), Whom::Another);
     }
 
     #[test]

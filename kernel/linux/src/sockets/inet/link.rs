@@ -4,7 +4,7 @@
 
 use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
 use core::net::{IpAddr, Ipv4Addr};
-use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, Ordering};
 
 use crtos_core::{
     mm::heap,
@@ -13,6 +13,7 @@ use crtos_core::{
     time::{self, Nanos},
 };
 use crtos_inet::{
+    answers::Answers,
     inbox::About,
     kept::{Kept, Room},
     neighbors::{Due, Neighbors},
@@ -57,8 +58,9 @@ const MOST_GROUPS: usize = 32;
 /// Most frames that wait to come back to where they were sent.
 const MOST_RETURNING: usize = 64;
 /// Answers to packets that nobody wanted: so many at once, and one each millisecond.
-const ANSWERS: u64 = 50;
-const ANSWER_EVERY: u64 = 1_000_000;
+const ANSWERS: (u64, u64) = (50, 1_000_000);
+/// Answers to who asks for the groups here: those of all groups twice, and one in 10 ms.
+const REPORTS: (u64, u64) = (2 * MOST_GROUPS as u64, 10_000_000);
 
 /// Frames that come back.
 struct Returns {
@@ -84,8 +86,8 @@ pub struct Link {
     groups: SpinLock<[(Ipv4Addr, u32); MOST_GROUPS]>,
     returns: SpinLock<Returns>,
     number: AtomicU16,
-    /// Until when answers are used up.
-    answered: AtomicU64,
+    answers: Answers,
+    reports: Answers,
 }
 
 /// All of them.
@@ -122,6 +124,11 @@ pub fn attend_at(address: Ipv4Addr) -> Result<(), Errno> {
 /// Whether an address is in the network of an interface of the realm.
 pub fn is_local(address: Ipv4Addr) -> bool {
     find(|link| link.has(address)).is_some()
+}
+
+/// Whether an address is one of the realm's own.
+pub fn is_of_realm(address: Ipv4Addr) -> bool {
+    LINKS.lock().iter().flatten().any(|link| link.is_own(address))
 }
 
 /// The interface that has that address itself.
@@ -178,7 +185,8 @@ pub fn come(interface: &Arc<dyn Interface>) {
         groups: SpinLock::new([(Ipv4Addr::UNSPECIFIED, 0); MOST_GROUPS]),
         returns: SpinLock::new(returns),
         number: AtomicU16::new(time::now().0 as u16),
-        answered: AtomicU64::new(0),
+        answers: Answers::new(ANSWERS.0, ANSWERS.1),
+        reports: Answers::new(REPORTS.0, REPORTS.1),
     });
     let unused = {
         let mut links = LINKS.lock();
@@ -223,7 +231,7 @@ pub fn look() -> Option<u64> {
 
 impl Link {
     /// Its own station.
-    fn station(&self) -> Station {
+    pub fn station(&self) -> Station {
         self.interface.hardware_address()
     }
 
@@ -443,12 +451,7 @@ impl Link {
 
     /// Whether a packet that nobody wanted may be answered: a flood is not.
     pub fn may_answer(&self) -> bool {
-        let now = time::now().0;
-        let take = |until: u64| {
-            let until = until.max(now.saturating_sub(ANSWERS * ANSWER_EVERY));
-            (until < now).then_some(until + ANSWER_EVERY)
-        };
-        self.answered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.answers.take(time::now().0)
     }
 
     /// A socket is in a group from now on. Thread context; may sleep.
@@ -489,11 +492,13 @@ impl Link {
         place.1 == 0
     }
 
-    /// Tells who asks in which groups this station is: that one, or all of them.
+    /// Tells who asks in which groups this station is: that one, or all of them. A flood of
+    /// questions is not answered.
     pub fn answer_query(&self, group: Ipv4Addr) {
         for place in 0..MOST_GROUPS {
             let (own, count) = self.groups.lock()[place];
-            if count > 0 && (group.is_unspecified() || group == own) {
+            let is_meant = count > 0 && (group.is_unspecified() || group == own);
+            if is_meant && self.reports.take(time::now().0) {
                 self.tell_membership(own, false);
             }
         }

@@ -7,7 +7,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use crtos_core::time;
 use crtos_inet::{
     inbox::About,
-    packet::{self, ETHERNET, Frame, IP, Icmp, Packet, Protocol, Returned, UDP, USUAL},
+    packet::{self, ETHERNET, Frame, IP, Icmp, Packet, Protocol, Returned, UDP, USUAL, Whom},
     ports::Way,
 };
 
@@ -32,10 +32,14 @@ pub static STACK: Stack = Stack;
 impl StackOf for Stack {
     fn receive(&self, news: &News) {
         let Some(link) = link::by_index(news.index) else { return };
+        let whom = packet::whom(news.frame, link.station());
+        // It came because somebody listens to everything.
+        if whom == Whom::Another {
+            return;
+        }
         match packet::parse(news.frame) {
             Some(Frame::Arp(arp)) => link.hear(&arp),
-            // Nobody else sends as this station.
-            Some(Frame::Ip(packet)) if !link.is_own(packet.source) => {
+            Some(Frame::Ip(packet)) if !is_forged(&link, &packet, whom) => {
                 deliver(&link, &packet, news.stamp);
             }
             _ => {}
@@ -58,6 +62,14 @@ impl StackOf for Stack {
         tcp::interface_is_gone(interface.index());
         raw::interface_is_gone(interface.index());
     }
+}
+
+/// Whether nobody makes such a packet: nobody else sends as this station, whichever of its
+/// interfaces has that address, or as all; and there is no connection with several at once.
+fn is_forged(link: &Link, packet: &Packet, whom: Whom) -> bool {
+    packet.protocol == Protocol::Tcp && whom != Whom::This
+        || link.is_broadcast(packet.source)
+        || link::is_of_realm(packet.source)
 }
 
 /// Brings a packet that came at `stamp` to whose it is. Thread context; nothing is locked.
