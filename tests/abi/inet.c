@@ -422,6 +422,34 @@ CASE(nobody_has_the_address)
 	CHECK(!ready(other, POLLIN, NEVER) && get(other, SOL_SOCKET, SO_ERROR) == 0);
 }
 
+/* Bytes of a datagram of which the smallest buffer takes one, and how many wait. */
+#define LARGE 1000
+#define MANY 40
+
+CASE(a_smaller_buffer_leaves_what_waits)
+{
+	struct sockaddr_in own;
+	int fd = bound_udp(), sender = udp();
+
+	own = name_of(fd);
+	for (int i = 0; i <= MANY; i++) {
+		memset(bytes, i, LARGE);
+		if (i == MANY)
+			CHECK(set(fd, SOL_SOCKET, SO_RCVBUF, 1) == 0);
+		/* The last one finds no room any more. */
+		CHECK(sendto(sender, bytes, LARGE, 0, (struct sockaddr *)&own, LENGTH) == LARGE);
+	}
+	for (int i = 0; i < MANY; i++) {
+		CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == LARGE);
+		CHECK(got[0] == i && got[LARGE - 1] == i);
+	}
+	FAILS(EAGAIN, recv(fd, got, sizeof(got), MSG_DONTWAIT));
+	CHECK(sendto(sender, "more", 4, 0, (struct sockaddr *)&own, LENGTH) == 4);
+	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 4);
+	close(fd);
+	close(sender);
+}
+
 CASE(a_look_at_what_waits)
 {
 	char small[4];

@@ -61,8 +61,9 @@ pub struct Buffer {
 const _: () = assert!(size_of::<Buffer>() <= COST as usize);
 
 impl Buffer {
-    fn new() -> Box<Self> {
-        Box::new(Self { next: None, about: About::default(), length: 0, bytes: [0; ROOM] })
+    /// One that is followed by `next`.
+    fn before(next: Option<Box<Self>>) -> Box<Self> {
+        Box::new(Self { next, about: About::default(), length: 0, bytes: [0; ROOM] })
     }
 
     /// What is known of the datagram.
@@ -132,29 +133,56 @@ fn buffers(length: usize) -> usize {
 /// The datagrams that wait, and buffers for more.
 pub struct Inbox {
     queue: VecDeque<Box<Buffer>>,
+    /// Buffers of those that wait, and how many may have one.
+    waiting: usize,
+    most: usize,
     free: Option<Box<Buffer>>,
     free_count: usize,
 }
 
 impl Inbox {
-    /// An inbox for so many bytes, as Linux counts them. Allocates all that it ever has. `None` if
-    /// there is no memory.
-    pub fn new(bytes: u32) -> Option<Self> {
-        let count = bytes.div_ceil(COST).max(1) as usize;
+    /// How many buffers are allocated between two questions for memory.
+    const PIECE: usize = 64;
+
+    /// An inbox for so many bytes, as Linux counts them. Allocates all that it ever has, as long as
+    /// `may` says that there is memory; `None` if there is none.
+    pub fn new(bytes: u32, may: impl Fn() -> bool) -> Option<Self> {
+        Self::for_others(bytes, 0, may)
+    }
+
+    /// The same with places for so many datagrams that another one has, if these are more.
+    pub fn for_others(bytes: u32, others: usize, may: impl Fn() -> bool) -> Option<Self> {
+        let most = bytes.div_ceil(COST).max(1) as usize;
         let mut queue = VecDeque::new();
-        queue.try_reserve_exact(count).ok()?;
-        let mut inbox = Self { queue, free: None, free_count: 0 };
-        for _ in 0..count {
-            inbox.give_back(Buffer::new());
+        // One place is for a datagram that somebody looks at.
+        queue.try_reserve_exact(most.max(others) + 1).ok()?;
+        let mut inbox = Self { queue, waiting: 0, most, free: None, free_count: 0 };
+        for number in 0..most {
+            if number % Self::PIECE == 0 && !may() {
+                return None;
+            }
+            inbox.free = Some(Buffer::before(inbox.free.take()));
+            inbox.free_count += 1;
         }
         Some(inbox)
+    }
+
+    /// Takes all that waits in another one, also if that is more than finds room here: then nothing
+    /// further is taken before there is room. `false` if there are no places for all.
+    pub fn take_all(&mut self, other: &mut Self) -> bool {
+        if self.queue.len() + other.queue.len() >= self.queue.capacity() {
+            return false;
+        }
+        self.queue.append(&mut other.queue);
+        self.waiting += core::mem::take(&mut other.waiting);
+        true
     }
 
     /// Takes a chain for a datagram of that length. `None` if there is no room. Bounded by the
     /// buffers of the longest datagram.
     pub fn take_room(&mut self, length: usize) -> Option<Box<Buffer>> {
         let count = buffers(length);
-        if count > self.free_count {
+        if count > self.free_count || self.waiting + count > self.most {
             return None;
         }
         let mut chain: Option<Box<Buffer>> = None;
@@ -168,20 +196,33 @@ impl Inbox {
         chain
     }
 
-    /// Adds a datagram to those that wait.
-    pub fn put(&mut self, datagram: Box<Buffer>) {
-        // There are never more chains than buffers.
+    /// Adds a datagram to those that wait. Gives it back, to be dropped, if it has no place: that
+    /// is so only if the room for it was another inbox's.
+    pub fn put(&mut self, datagram: Box<Buffer>) -> Option<Box<Buffer>> {
+        if self.queue.len() + 1 >= self.queue.capacity() {
+            return Some(datagram);
+        }
+        self.waiting += buffers(datagram.length);
         self.queue.push_back(datagram);
+        None
     }
 
     /// Takes the first datagram.
     pub fn pop(&mut self) -> Option<Box<Buffer>> {
-        self.queue.pop_front()
+        let first = self.queue.pop_front()?;
+        self.waiting -= buffers(first.length);
+        Some(first)
     }
 
     /// Puts the first one back.
     pub fn put_first(&mut self, datagram: Box<Buffer>) {
+        self.waiting += buffers(datagram.length);
         self.queue.push_front(datagram);
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
     }
 
     /// The first one.
@@ -194,29 +235,23 @@ impl Inbox {
         self.queue.is_empty()
     }
 
-    /// The buffers of a datagram are free again.
-    pub fn give_back(&mut self, mut chain: Box<Buffer>) {
+    /// The buffers of a datagram are free again. Returns those that are too many, to be dropped.
+    pub fn give_back(&mut self, mut chain: Box<Buffer>) -> Option<Box<Buffer>> {
+        let mut surplus = None;
         loop {
             let next = chain.next.take();
-            chain.next = self.free.take();
-            self.free = Some(chain);
-            self.free_count += 1;
+            if self.waiting + self.free_count < self.most {
+                chain.next = self.free.take();
+                self.free = Some(chain);
+                self.free_count += 1;
+            } else {
+                chain.next = surplus.take();
+                surplus = Some(chain);
+            }
             match next {
                 Some(buffer) => chain = buffer,
-                None => return,
+                None => return surplus,
             }
-        }
-    }
-
-    /// Adds a datagram of another inbox. Returns buffers that take its place nowhere, to be
-    /// dropped; or the datagram, if there is no room.
-    pub fn adopt(&mut self, datagram: Box<Buffer>) -> Result<Box<Buffer>, Box<Buffer>> {
-        match self.take_room(datagram.length) {
-            Some(room) => {
-                self.put(datagram);
-                Ok(room)
-            }
-            None => Err(datagram),
         }
     }
 }
@@ -232,8 +267,7 @@ mod tests {
         // In two parts, as a packet and what is before it may be.
         let (first, second) = data.split_at(data.len() / 3);
         chain.fill(About::default(), [first, second]);
-        inbox.put(chain);
-        true
+        inbox.put(chain).is_none()
     }
 
     fn bytes(datagram: &Buffer, room: usize) -> Vec<u8> {
@@ -247,13 +281,13 @@ mod tests {
 
     #[test]
     fn as_many_wait_as_under_linux() {
-        let mut inbox = Inbox::new(212_992).unwrap();
+        let mut inbox = Inbox::new(212_992, || true).unwrap();
         let mut count = 0;
         while datagram(&mut inbox, b"x") {
             count += 1;
         }
         assert_eq!(count, 278);
-        let mut inbox = Inbox::new(212_992).unwrap();
+        let mut inbox = Inbox::new(212_992, || true).unwrap();
         assert!(datagram(&mut inbox, &vec![7; 65507]));
         assert_eq!(inbox.first().unwrap().length(), 65507);
     }
@@ -263,7 +297,7 @@ mod tests {
         fn what_waits_comes_out_as_it_went_in(
             steps in prop::collection::vec((0u8..4, 0usize..3000, any::<u8>()), 0..200)
         ) {
-            let mut inbox = Inbox::new(16 * COST).unwrap();
+            let mut inbox = Inbox::new(16 * COST, || true).unwrap();
             let mut model: Model<Vec<u8>> = Model::new();
             for (what, length, byte) in steps {
                 match what {
@@ -282,7 +316,7 @@ mod tests {
                         let got = taken.as_ref().map(|taken| bytes(taken, usize::MAX));
                         prop_assert_eq!(got, model.pop_front());
                         if let Some(taken) = taken {
-                            inbox.give_back(taken);
+                            prop_assert!(inbox.give_back(taken).is_none());
                         }
                     }
                     _ => if let Some(first) = inbox.pop() {
@@ -293,13 +327,58 @@ mod tests {
                 }
                 prop_assert_eq!(inbox.is_empty(), model.is_empty());
             }
-            let mut larger = Inbox::new(17 * COST).unwrap();
-            while let Some(datagram) = inbox.pop() {
-                prop_assert!(larger.adopt(datagram).is_ok());
-            }
+            // In a smaller one they wait as well, and it takes no more before there is room.
+            let mut smaller = Inbox::for_others(4 * COST, inbox.len(), || true).unwrap();
+            prop_assert!(smaller.take_all(&mut inbox) && inbox.is_empty());
             while let Some(wanted) = model.pop_front() {
-                prop_assert_eq!(bytes(&larger.pop().unwrap(), usize::MAX), wanted);
+                let used = buffers(wanted.len())
+                    + model.iter().map(|data| buffers(data.len())).sum::<usize>();
+                let fits = used < 4;
+                prop_assert_eq!(datagram(&mut smaller, b"x"), fits);
+                if fits {
+                    model.push_back(b"x".to_vec());
+                }
+                let taken = smaller.pop().unwrap();
+                prop_assert_eq!(bytes(&taken, usize::MAX), wanted);
+                drop(smaller.give_back(taken));
+                prop_assert!(smaller.free_count + smaller.waiting >= 4);
+                if fits {
+                    break;
+                }
             }
+            while let Some(taken) = smaller.pop() {
+                drop(smaller.give_back(taken));
+            }
+            prop_assert_eq!((smaller.free_count, smaller.waiting), (4, 0));
         }
+    }
+
+    /// Whoever has taken a datagram of an inbox of before makes this one no larger.
+    #[test]
+    fn an_inbox_does_not_grow() {
+        let mut inbox = Inbox::new(4 * COST, || true).unwrap();
+        for _ in 0..10 {
+            let taken = inbox.take_room(3 * ROOM).unwrap();
+            let mut fresh = Inbox::for_others(4 * COST, inbox.len(), || true).unwrap();
+            assert!(fresh.take_all(&mut inbox));
+            inbox = fresh;
+            assert!(inbox.give_back(taken).is_some());
+            assert_eq!(inbox.free_count, 4);
+        }
+        // Nor do those that come before there was room.
+        let late: Vec<_> =
+            (0..3).map(|_| Inbox::new(COST, || true).unwrap().take_room(1)).collect();
+        let mut inbox = Inbox::new(COST, || true).unwrap();
+        let lost = late.into_iter().flatten().filter_map(|late| inbox.put(late));
+        assert_eq!(lost.count(), 2);
+        assert_eq!(inbox.queue.capacity(), 2);
+    }
+
+    #[test]
+    fn memory_may_run_out() {
+        let left = core::cell::Cell::new(2);
+        let may = || left.replace(left.get() - 1) > 0;
+        assert!(Inbox::new(1000 * COST, may).is_none());
+        assert_eq!(left.get(), -1);
     }
 }

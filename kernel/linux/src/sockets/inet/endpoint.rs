@@ -135,11 +135,9 @@ impl Reporter for Endpoint {
     }
 }
 
-fn inbox(bytes: u32) -> Result<Inbox, Errno> {
-    if !heap::has_reserve() {
-        return Err(Errno::ENOMEM);
-    }
-    Inbox::new(bytes).ok_or(Errno::ENOMEM)
+/// An inbox for so many bytes, with places for what waits already.
+fn inbox(bytes: u32, others: usize) -> Result<Inbox, Errno> {
+    Inbox::for_others(bytes, others, heap::has_reserve).ok_or(Errno::ENOMEM)
 }
 
 impl Endpoint {
@@ -150,7 +148,7 @@ impl Endpoint {
         groups.try_reserve_exact(MOST_GROUPS).map_err(|_| Errno::ENOMEM)?;
         let own = Self {
             number: description::number(),
-            inbox: SpinLock::new(inbox(common.receive_buffer())?),
+            inbox: SpinLock::new(inbox(common.receive_buffer(), 0)?),
             lost: AtomicU32::new(0),
             readers: WaitQueue::new(),
             watchers: Watchers::new(),
@@ -188,7 +186,8 @@ impl Endpoint {
         };
         let lost = self.lost.load(Ordering::Relaxed);
         datagram.fill(About { lost, ..about }, parts);
-        self.inbox.lock().put(datagram);
+        let refused = self.inbox.lock().put(datagram);
+        drop(refused);
         self.readers.wake(1);
         self.watchers.notify(Events::IN | Events::READ_NORMAL);
     }
@@ -486,14 +485,18 @@ impl Endpoint {
                 }
             };
             let result = self.copy(&datagram, memory, how, &more);
-            {
+            let surplus = {
                 let mut inbox = self.inbox.lock();
                 self.is_looked_at.store(false, Ordering::Relaxed);
                 match how.peeks {
-                    true => inbox.put_first(datagram),
+                    true => {
+                        inbox.put_first(datagram);
+                        None
+                    }
                     false => inbox.give_back(datagram),
                 }
-            }
+            };
+            drop(surplus);
             drop(reading);
             if self.has_some() {
                 self.readers.wake(1);
@@ -590,21 +593,21 @@ impl Endpoint {
         })
     }
 
-    /// Changes the room for datagrams that wait. May sleep.
+    /// Changes the room for datagrams that wait. As under Linux, what waits stays. May sleep.
     fn resize(&self) -> Result<(), Errno> {
-        let mut old = inbox(self.common.receive_buffer())?;
-        core::mem::swap(&mut *self.inbox.lock(), &mut old);
-        while let Some(datagram) = old.pop() {
-            // What finds no room is lost.
-            let unused = self.inbox.lock().adopt(datagram);
-            drop(unused);
+        loop {
+            let others = self.inbox.lock().len();
+            let mut fresh = inbox(self.common.receive_buffer(), others)?;
+            let mut place = self.inbox.lock();
+            let has_all = fresh.take_all(&mut place);
+            if has_all {
+                core::mem::swap(&mut *place, &mut fresh);
+            }
+            drop(place);
+            if has_all {
+                return Ok(());
+            }
         }
-        // Who has looked meanwhile may have found nothing.
-        if self.has_some() {
-            self.readers.wake(1);
-            self.watchers.notify(Events::IN | Events::READ_NORMAL);
-        }
-        Ok(())
     }
 
     fn join(&self, (group, index): (Ipv4Addr, u32)) -> Result<(), Errno> {
