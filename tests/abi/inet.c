@@ -76,6 +76,22 @@ static int is_near(struct sockaddr_in at)
 	return at.sin_family == AF_INET && at.sin_addr.s_addr == inet_addr(NEAR);
 }
 
+/* Whether a list of interfaces of so many bytes has near, with its address. */
+static int lists_near(struct ifconf list)
+{
+	struct sockaddr_in near = address(NEAR, 0);
+
+	for (int at = 0; at < list.ifc_len / (int)sizeof(struct ifreq); at++) {
+		struct sockaddr_in own;
+
+		memcpy(&own, &list.ifc_req[at].ifr_addr, sizeof(own));
+		if (strcmp(list.ifc_req[at].ifr_name, "near") == 0 && own.sin_family == AF_INET &&
+		    own.sin_addr.s_addr == near.sin_addr.s_addr)
+			return 1;
+	}
+	return 0;
+}
+
 /* A socket of UDP that is bound to the near address, at any port. */
 static int bound_udp(void)
 {
@@ -448,6 +464,23 @@ CASE(a_smaller_buffer_leaves_what_waits)
 	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 4);
 	close(fd);
 	close(sender);
+}
+
+CASE(a_list_of_interfaces)
+{
+	struct ifreq room[64];
+	struct ifconf list = { .ifc_len = sizeof(room), .ifc_req = room };
+	int fd = bound_udp();
+
+	CHECK(ioctl(fd, SIOCGIFCONF, &list) == 0 && lists_near(list));
+	/* How long it is, and less than there is no room for. */
+	list.ifc_req = NULL;
+	CHECK(ioctl(fd, SIOCGIFCONF, &list) == 0 && list.ifc_len >= (int)sizeof(struct ifreq));
+	list.ifc_req = room;
+	list.ifc_len = sizeof(struct ifreq) - 1;
+	CHECK(ioctl(fd, SIOCGIFCONF, &list) == 0 && list.ifc_len == 0);
+	FAILS(EFAULT, ioctl(fd, SIOCGIFCONF, NULL));
+	close(fd);
 }
 
 CASE(a_look_at_what_waits)

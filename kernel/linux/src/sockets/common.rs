@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_core::time::{self, Clock, Nanos};
 use crtos_nic::stamping::{self, Stamping};
-use linux_raw_sys::{general as linux, net};
+use linux_raw_sys::{general as linux, ioctl::SIOCGIFCONF, net};
 
 use crate::{
     abi::{Errno, SysResult, linux_result},
@@ -20,7 +20,7 @@ use crate::{
     sockets::{
         arrivals::{self, Want},
         error_queue::{Entry, ErrorQueue, Taken},
-        net::interface::Stamp,
+        net::{interface::Stamp, requests},
         stamps::Stamps,
     },
 };
@@ -376,9 +376,11 @@ impl Common {
         events
     }
 
-    /// Answers an ioctl that asks when the last message came; `None` if it asks for something else.
+    /// Answers an ioctl that asks when the last message came, or for a list of interfaces; `None`
+    /// if it asks for something else. May sleep.
     pub fn asked(&self, request: u32, argument: UserAddr) -> Option<SysResult> {
         let unit = match request {
+            SIOCGIFCONF => return Some(requests::list(argument)),
             SIOCGSTAMP => 1000,
             SIOCGSTAMPNS => 1,
             _ => return None,

@@ -40,12 +40,12 @@ use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use crtos_abi::UserAddr;
-use linux_raw_sys::net;
+use linux_raw_sys::{ioctl::SIOCGIFCONF, net};
 
 use crate::{
     abi::{Errno, SysResult},
     files::socket::{self, Address, Family, Foreign, Socket},
-    sockets::net::interface,
+    sockets::net::{interface, requests},
 };
 
 /// Bytes of a `struct sockaddr_in`.
@@ -155,6 +155,7 @@ fn address_of(address: SocketAddrV4) -> Address {
 fn ioctl(request: u32, argument: UserAddr) -> SysResult {
     match socket::answer(request, argument) {
         Some(answer) => answer,
+        None if request == SIOCGIFCONF => requests::list(argument),
         None => Err(Errno::ENOTTY),
     }
 }

@@ -115,6 +115,17 @@ fn socket_address(address: [u8; 4]) -> [u8; 16] {
     bytes
 }
 
+/// Lists interfaces for a socket of the realm (SIOCGIFCONF): by one of Linux's, which shows all of
+/// them, the realm's among them. May sleep.
+pub fn list(argument: UserAddr) -> SysResult {
+    let kind = net::SOCK_DGRAM | linux::O_CLOEXEC;
+    let socket = remote::linux(linux::__NR_socket, &[net::AF_INET.into(), kind.into(), 0])?;
+    let listed =
+        remote::linux(linux::__NR_ioctl, &[socket, ioctl::SIOCGIFCONF.into(), argument.get()]);
+    let _ = remote::linux(linux::__NR_close, &[socket]);
+    listed
+}
+
 /// Answers an ioctl that asks for an interface of the realm; `None` if it asks for something else.
 pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
     if !is_known(request) && !changes(request) {
