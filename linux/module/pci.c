@@ -505,6 +505,7 @@ static void restore(struct crtos_function *function)
 
 static void forget(struct crtos_function *function)
 {
+	crtos_wish_forget(function->window.memory);
 	unshare(function);
 	take_line_back(function);
 	give_rest(function);
@@ -658,6 +659,36 @@ static int forget_lost(struct crtos_file *file, struct pci_dev *dev)
 	return 0;
 }
 
+/*
+ * Gives a function that was reset to its cell. Under its lock: the machine loses it before, or
+ * after that.
+ */
+static int give(struct crtos_file *file, struct crtos_function *function, u32 flags)
+{
+	struct pci_dev *dev = function->dev;
+	int error;
+
+	if (function->vfio ? function->lost : dev->driver != &crtos_pci_driver)
+		return crtos_refuse(file, -ENODEV, "[device-absent] %s has just gone",
+				    pci_name(dev));
+	error = silence(file, dev) ?: give_line(file, function, flags) ?:
+		give_to_hypervisor(file, function);
+	if (error)
+		goto out_line;
+	if (!function->vfio)
+		pci_set_drvdata(dev, function);
+	if (function->realm)
+		error = show(file, function);
+	if (!error)
+		return 0;
+	if (!function->vfio)
+		pci_set_drvdata(dev, NULL);
+	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
+out_line:
+	take_line_back(function);
+	return error;
+}
+
 static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_cell *cell,
 	       struct iommu_group *group, u32 flags)
 {
@@ -687,21 +718,11 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 		goto out_disable;
 	pci_save_state(dev);
 	function->before = pci_store_saved_state(dev);
-	error = silence(file, dev) ?: give_line(file, function, flags) ?:
-		give_to_hypervisor(file, function);
-	if (error)
-		goto out_restore;
-	if (!function->vfio)
-		pci_set_drvdata(dev, function);
-	if (function->realm)
-		error = show(file, function);
+	device_lock(&dev->dev);
+	error = give(file, function, flags);
+	device_unlock(&dev->dev);
 	if (!error)
 		return 0;
-	if (!function->vfio)
-		pci_set_drvdata(dev, NULL);
-	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
-out_restore:
-	take_line_back(function);
 	restore(function);
 out_disable:
 	pci_disable_device(dev);

@@ -315,6 +315,7 @@ static int show(struct crtos_file *file, struct crtos_platform *platform, u32 li
 
 static void forget(struct crtos_platform *platform)
 {
+	crtos_wish_forget(platform->window.memory);
 	crtos_window_remove(&platform->window);
 	list_del(&platform->link);
 	platform_device_put(platform->dev);
@@ -354,11 +355,38 @@ static int return_platform(struct crtos_file *file, struct crtos_platform *platf
 	return 0;
 }
 
+/* Gives the realm a device. Under its lock: the machine loses it before, or after that. */
+static int give(struct crtos_file *file, struct crtos_platform *platform)
+{
+	struct platform_device *dev = platform->dev;
+	int error;
+	s64 line;
+
+	if (dev->dev.driver != &crtos_platform_driver.driver)
+		return crtos_refuse(file, -ENODEV, "[device-absent] %s has just gone",
+				    dev_name(&dev->dev));
+	error = give_to_hypervisor(file, platform);
+	if (error)
+		return error;
+	line = give_line(file, platform);
+	error = line < 0 ? line : 0;
+	if (error)
+		goto out_take;
+	platform_set_drvdata(dev, platform);
+	error = show(file, platform, line);
+	if (!error)
+		return 0;
+	platform_set_drvdata(dev, NULL);
+	take_line_back(platform);
+out_take:
+	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, platform->window.cell, platform->number, 0, 0);
+	return error;
+}
+
 static int add(struct crtos_file *file, struct platform_device *dev, const struct crtos_cell *cell)
 {
 	struct crtos_platform *platform = kzalloc(sizeof(*platform), GFP_KERNEL);
 	int number = crtos_platform_number();
-	s64 line;
 	int error;
 
 	if (!platform || number < 0) {
@@ -371,24 +399,13 @@ static int add(struct crtos_file *file, struct platform_device *dev, const struc
 	list_add(&platform->link, &platforms);
 	crtos_window_add(&platform->window, cell->number);
 	error = bind(file, dev);
-	if (error)
-		goto out_unbind;
-	error = give_to_hypervisor(file, platform);
-	if (error)
-		goto out_unbind;
-	line = give_line(file, platform);
-	error = line < 0 ? line : 0;
-	if (error)
-		goto out_take;
-	platform_set_drvdata(dev, platform);
-	error = show(file, platform, line);
+	if (!error) {
+		device_lock(&dev->dev);
+		error = give(file, platform);
+		device_unlock(&dev->dev);
+	}
 	if (!error)
 		return 0;
-	platform_set_drvdata(dev, NULL);
-	take_line_back(platform);
-out_take:
-	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, cell->number, number, 0, 0);
-out_unbind:
 	give_parts(platform);
 	unbind(dev);
 	forget(platform);

@@ -45,6 +45,7 @@ struct crtos_clock {
 /* A PCI function that the realm is to have. Set under crtos.lock. */
 struct crtos_wish {
 	bool wanted;			/* changes under realm_lock */
+	bool ends;			/* likewise; crtos_wish_end() asks whether it can */
 	u16 function;			/* or number of a platform device */
 	u32 serial;			/* the same for no other wish */
 	const struct crtos_device_memory *memory;	/* by base address register */
@@ -162,6 +163,7 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *address);
 bool crtos_wish_ports(struct crtos_realm *realm, const struct file *file, u64 *word);
 void crtos_wish_drop(u16 function);
+void crtos_wish_forget(const struct crtos_device_memory *memory);
 int crtos_wish_end(struct crtos_file *file, u16 function, const char *name);
 
 /* process.c */

@@ -65,6 +65,20 @@ static void set_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool wa
 	crtos_realm_unlock();
 }
 
+/* Says that a wish is about to end, or that it has ended, unless @wanted. */
+static void end_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool ends, bool wanted)
+{
+	bool was_wanted;
+
+	crtos_realm_lock();
+	was_wanted = wish->wanted;
+	/* The machine may have lost the device meanwhile. */
+	wish->wanted = wanted && wish->ends;
+	wish->ends = ends && was_wanted;
+	store_wanted(realm, wish - realm->wishes);
+	crtos_realm_unlock();
+}
+
 /**
  * crtos_wish_add() - have programs of the realm find a device
  * @file: where a failure is explained
@@ -75,7 +89,7 @@ static void set_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool wa
  * @description: what it is, if the kernel drives it without a PCI function, or NULL or empty
  * @memory: its memory by base address register
  *
- * @description and @memory stay until crtos_wish_drop() or -end().
+ * @description and @memory stay until crtos_wish_drop(), -end() or -forget().
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
  * Return: 0 or a negative error; then nothing is to find.
@@ -114,6 +128,20 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 	return crtos_refuse(file, -EIO, "[device-unfit] the real-time kernel cannot use it: see crtos log");
 }
 
+/* Clears a wish, and tells the kernel. Under realm_lock. */
+static void drop(struct crtos_realm *realm, struct crtos_wish *wish)
+{
+	wish->ends = false;
+	if (!wish->wanted)
+		return;
+	wish->wanted = false;
+	store_wanted(realm, wish - realm->wishes);
+	if (READ_ONCE(realm->alive)) {
+		crtos_channel_put_question(&realm->channel->devices);
+		crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
+	}
+}
+
 /**
  * crtos_wish_drop() - have no program find a PCI function any more
  * @function: bus, device and function
@@ -125,19 +153,35 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 void crtos_wish_drop(u16 function)
 {
 	struct crtos_realm *realm;
-	struct crtos_wish *wish;
+	int place;
 
 	crtos_realm_lock();
 	realm = crtos_realm_get();
-	wish = realm ? find_wish(realm, function) : NULL;
-	if (wish) {
-		wish->wanted = false;
-		store_wanted(realm, wish - realm->wishes);
-		if (READ_ONCE(realm->alive)) {
-			crtos_channel_put_question(&realm->channel->devices);
-			crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
-		}
-	}
+	for (place = 0; realm && place < CRTOS_MAX_DEVICES; place++)
+		if (realm->wishes[place].function == function)
+			drop(realm, &realm->wishes[place]);
+	crtos_realm_unlock();
+}
+
+/**
+ * crtos_wish_forget() - drop the wish for a device that is about to be forgotten
+ * @memory: what crtos_wish_add() was given
+ *
+ * There is none unless the machine has lost the device while it was wished for again. Its number
+ * may be another one's by now.
+ *
+ * Context: May sleep.
+ */
+void crtos_wish_forget(const struct crtos_device_memory *memory)
+{
+	struct crtos_realm *realm;
+	int place;
+
+	crtos_realm_lock();
+	realm = crtos_realm_get();
+	for (place = 0; realm && place < CRTOS_MAX_DEVICES; place++)
+		if (realm->wishes[place].memory == memory)
+			drop(realm, &realm->wishes[place]);
 	crtos_realm_unlock();
 }
 
@@ -268,18 +312,20 @@ int crtos_wish_end(struct crtos_file *file, u16 function, const char *name)
 		return 0;
 	wish = find_wish(realm, function);
 	if (wish)
-		set_wish(realm, wish, false);
+		end_wish(realm, wish, true, false);
 	if (!crtos_realm_ask(realm, &realm->channel->devices)) {
 		if (wish)
-			set_wish(realm, wish, true);
+			end_wish(realm, wish, false, true);
 		return crtos_refuse(file, -ETIMEDOUT,
 				    "[kernel-silent] the real-time kernel does not answer: its real-time threads leave it no time");
 	}
 	if (!wish)
 		return 0;
 	had = &realm->channel->had_devices[wish - realm->wishes];
-	if (!READ_ONCE(had->function))
+	if (!READ_ONCE(had->function)) {
+		end_wish(realm, wish, false, false);
 		return 0;
-	set_wish(realm, wish, true);
+	}
+	end_wish(realm, wish, false, true);
 	return refuse_used(file, name, had);
 }

@@ -100,6 +100,7 @@
  *				of its threads
  * dead				0; the channel says that the realm's kernel has died
  * unseal			0; the channel says that the realm is not sealed
+ * wished			how many devices the realm is to have
  * revocations off		crtos' module carries out none of them; 0
  * revocations on		it does again; how many times it was to, meanwhile
  *
@@ -868,6 +869,18 @@ static int unseal(void)
 	return snprintf(result, LINE, "0\n");
 }
 
+static int count_wishes(void)
+{
+	struct crtos_channel *channel = attack_find_channel();
+	int place, count = 0;
+
+	if (!channel)
+		return -ENODEV;
+	for (place = 0; place < CRTOS_MAX_DEVICES; place++)
+		count += !!READ_ONCE(channel->wanted_devices[place].function);
+	return snprintf(result, LINE, "%d\n", count);
+}
+
 /*
  * Pages that Linux is to let go and does not: the function of crtos' module that does it returns
  * at once.
@@ -1020,6 +1033,8 @@ static int carry_out(const char *command)
 		return say_dead();
 	if (sysfs_streq(command, "unseal"))
 		return unseal();
+	if (sysfs_streq(command, "wished"))
+		return count_wishes();
 	if (sysfs_streq(command, "revocations off"))
 		return set_revocations(false);
 	if (sysfs_streq(command, "revocations on"))
