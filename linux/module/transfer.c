@@ -117,26 +117,34 @@ static bool is_public(size_t byte)
 	       byte >= offsetof(struct crtos_slot, thread_state);
 }
 
+/* Does a range lie within the slots? */
+static bool lies_in_slots(const struct crtos_transfer *transfer)
+{
+	return lies_in(transfer, offsetof(struct crtos_channel, slots),
+		       sizeof_field(struct crtos_channel, slots));
+}
+
 /*
  * What those who are not root see of the realm's channel: counters, and of each thread
  * what Linux's ps shows. Calls with their arguments and signals, the log and the trace
- * are not for them. The caller has a copy of the range.
+ * are not for them.
  */
-static int hide(struct crtos_file *file, const struct crtos_transfer *transfer, u8 *copy)
+static bool may_see(const struct crtos_transfer *transfer)
 {
-	const u64 sections = offsetof(struct crtos_channel, sections);
-	const u64 slots = offsetof(struct crtos_channel, slots);
-	u64 i, first = transfer->offset - slots;
+	return lies_in(transfer, 0, offsetof(struct crtos_channel, revocations)) ||
+	       lies_in(transfer, offsetof(struct crtos_channel, sections),
+		       sizeof_field(struct crtos_channel, sections)) ||
+	       lies_in_slots(transfer);
+}
 
-	if (lies_in(transfer, 0, offsetof(struct crtos_channel, revocations)) ||
-	    lies_in(transfer, sections, sizeof_field(struct crtos_channel, sections)))
-		return 0;
-	if (!lies_in(transfer, slots, sizeof_field(struct crtos_channel, slots)))
-		return crtos_refuse(file, -EPERM, "[not-permitted] this takes CAP_SYS_ADMIN: call it as root");
-	for (i = 0; i < transfer->length; i++)
+/* Clears of slots what they do not see. The caller has a copy of the range. */
+static void hide(const struct crtos_transfer *transfer, u8 *copy)
+{
+	u64 i, first = transfer->offset - offsetof(struct crtos_channel, slots);
+
+	for (i = 0; i < transfer->length && lies_in_slots(transfer); i++)
 		if (!is_public((first + i) % sizeof(struct crtos_slot)))
 			copy[i] = 0;
-	return 0;
 }
 
 /* The ids of the slot's thread in a pid namespace; false if there is no such thread in it. */
@@ -205,10 +213,11 @@ int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 	start = shared_start(file, &transfer, false);
 	if (IS_ERR(start)) {
 		error = PTR_ERR(start);
-	} else if (!sees_all && !crtos.cells[transfer.cell]->realm) {
+	} else if (!sees_all && (!crtos.cells[transfer.cell]->realm || !may_see(&transfer))) {
 		error = crtos_refuse(file, -EPERM, "[not-permitted] this takes CAP_SYS_ADMIN: call it as root");
 	} else {
-		copy = kvmalloc(transfer.length, GFP_KERNEL);
+		/* Many callers have one each, for as long as they like: it counts as theirs. */
+		copy = kvmalloc(transfer.length, GFP_KERNEL_ACCOUNT);
 		if (copy)
 			memcpy(copy, start, transfer.length);
 		else
@@ -218,7 +227,7 @@ int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 	}
 	mutex_unlock(&crtos.lock);
 	if (!error && !sees_all)
-		error = hide(file, &transfer, copy);
+		hide(&transfer, copy);
 	if (!error && copy_to_user(u64_to_user_ptr(transfer.buffer), copy, transfer.length))
 		error = -EFAULT;
 	kvfree(copy);
