@@ -933,10 +933,17 @@ CASE(a_filter_says_which_datagrams_come)
 	struct iovec part = { got, sizeof(got) };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
 				  .msg_controllen = sizeof(control) };
-	int fd = udp();
+	struct sock_filter told[6];
+	int fd = bound_udp();
 
 	CHECK(set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1) == 0);
+	CHECK(filter_of(fd, told, 6) == 0);
 	CHECK(ATTACH(fd, odd) == 0);
+	/* Who has no room asks how long it is. */
+	CHECK(filter_of(fd, NULL, 0) == 6 && filter_of(fd, told, 6) == 6);
+	CHECK(memcmp(told, odd, sizeof(odd)) == 0);
+	FAILS(EINVAL, filter_of(fd, told, 5));
+	FAILS(EFAULT, filter_of(fd, NULL, 6));
 	for (char byte = 2; byte < 6; byte++)
 		CHECK(sendto(fd, (char[20]){ byte }, 20, 0, ADDRESS(FAR, ECHO), LENGTH) == 20);
 	CHECK(comes(fd) && recv(fd, got, sizeof(got), 0) == 20 && got[0] == 3);

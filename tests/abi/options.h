@@ -32,6 +32,12 @@ static inline int attach(int fd, struct sock_filter *filter, unsigned short leng
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
+/* How many instructions the filter of a socket has, which are told if there is room; -1 if not. */
+static inline int filter_of(int fd, struct sock_filter *filter, socklen_t room)
+{
+	return getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, filter, &room) ? -1 : (int)room;
+}
+
 #define ATTACH(fd, filter) attach(fd, filter, sizeof(filter) / sizeof(*(filter)))
 
 #endif

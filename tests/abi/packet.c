@@ -460,7 +460,7 @@ CASE(a_filter_says_what_is_received)
 
 CASE(a_filter_that_was_set_before_stays)
 {
-	static struct sock_filter longest[4096];
+	static struct sock_filter longest[4096], told[4096];
 	struct sockaddr_ll to = address(NEAR, PROTOCOL);
 	int near = opened(SOCK_RAW), far = bound(FAR, SOCK_RAW, 0);
 
@@ -470,6 +470,7 @@ CASE(a_filter_that_was_set_before_stays)
 	CHECK(ATTACH(near, longest) == 0 && set(near, SOL_SOCKET, SO_LOCK_FILTER, 1) == 0);
 	CHECK(bind(near, (struct sockaddr *)&to, sizeof(to)) == 0);
 	CHECK(get(near, SOL_SOCKET, SO_LOCK_FILTER) == 1);
+	CHECK(filter_of(near, told, 4096) == 4096 && memcmp(told, longest, sizeof(told)) == 0);
 	put(far, FAR, 1, 60);
 	CHECK(gets(near, 1, 30 - ETH_HLEN));
 	FAILS(EPERM, set(near, SOL_SOCKET, SO_DETACH_FILTER, 0));

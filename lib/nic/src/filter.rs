@@ -124,6 +124,15 @@ impl Program {
         Ok(program)
     }
 
+    /// What it was made of.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let instructions = self.0.iter().map(|&Instruction { code, yes, no, constant }| {
+            let ([a, b], [c, d, e, f]) = (code.to_ne_bytes(), constant.to_ne_bytes());
+            [a, b, yes, no, c, d, e, f]
+        });
+        instructions.flatten().collect()
+    }
+
     /// How many instructions it has.
     pub fn len(&self) -> usize {
         self.0.len()

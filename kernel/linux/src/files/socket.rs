@@ -243,6 +243,12 @@ pub trait Socket: Send + Sync {
         self.option(level, name)
     }
 
+    /// The program of classic BPF that says what it gets, as it was given; empty if there is none.
+    /// ENOPROTOOPT if the family knows no filters.
+    fn filter(&self) -> Result<Vec<u8>, Errno> {
+        Err(Errno::ENOPROTOOPT)
+    }
+
     /// setsockopt(2). May sleep.
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno>;
 

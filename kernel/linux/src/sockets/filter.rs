@@ -42,8 +42,12 @@ impl Filter {
     #[inline(never)]
     fn run_program(&self, frame: &Frame) -> usize {
         // The last use of it may be this one.
-        let program = self.program.lock().clone();
-        program.map_or(usize::MAX, |program| program.run(frame) as usize)
+        self.get().map_or(usize::MAX, |program| program.run(frame) as usize)
+    }
+
+    /// The one that decides.
+    pub fn get(&self) -> Option<Arc<Program>> {
+        self.program.lock().clone()
     }
 
     /// Has that one decide, or none; returns the one that did. Thread context.

@@ -705,6 +705,11 @@ impl Endpoint {
         Ok(false)
     }
 
+    /// Its filter, as it was given; empty if it has none.
+    pub fn filter(&self) -> Vec<u8> {
+        self.filter.get().map_or_else(Vec::new, |program| program.to_bytes())
+    }
+
     /// ioctl(2).
     pub fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
         match request {

@@ -221,6 +221,10 @@ impl Socket for Mapped {
         Ok(received)
     }
 
+    fn filter(&self) -> Result<Vec<u8>, Errno> {
+        self.socket.filter()
+    }
+
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         let value = match (level, name) {
             (net::SOL_IPV6, net::IPV6_V6ONLY) => 0,

@@ -416,6 +416,10 @@ impl Socket for Raw {
         self.0.end.receive_report(memory)
     }
 
+    fn filter(&self) -> Result<Vec<u8>, Errno> {
+        Ok(self.0.end.filter())
+    }
+
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         let remote = self.0.binding.lock().remote;
         let value = match (level, name, self.0.kind) {

@@ -466,6 +466,10 @@ impl Socket for Udp {
         self.end.receive_report(memory)
     }
 
+    fn filter(&self) -> Result<Vec<u8>, Errno> {
+        Ok(self.end.filter())
+    }
+
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         match level {
             SOL_UDP => Ok(self.cork.get(name)?.to_ne_bytes().to_vec()),

@@ -575,6 +575,10 @@ impl Socket for PacketSocket {
         }
     }
 
+    fn filter(&self) -> Result<Vec<u8>, Errno> {
+        Ok(self.core.wants.filter().map_or_else(Vec::new, |program| program.to_bytes()))
+    }
+
     fn option_at(&self, level: u32, name: u32, at: UserAddr) -> Result<Vec<u8>, Errno> {
         match (level, name) {
             (SOL_PACKET, options::HEADER_LENGTH) => self.options.header_length(at),

@@ -38,6 +38,8 @@ use crate::{
 /// is.
 const MESSAGE: u64 = 64;
 const MESSAGE_LENGTH: u64 = 56;
+/// Bytes of an instruction of a filter (`struct sock_filter`).
+const INSTRUCTION: usize = 8;
 /// Bytes of a `struct sockaddr_storage`: no address is longer.
 const LONGEST_ADDRESS: u64 = 128;
 
@@ -230,6 +232,9 @@ pub fn getsockopt(row: &Row, args: Args) -> SysResult {
         return Err(Errno::ENOMEM);
     }
     let value = UserAddr::new(value);
+    if (level as u32, name as u32) == (net::SOL_SOCKET, net::SO_GET_FILTER) {
+        return get_filter(&socket.filter()?, value, (at, room));
+    }
     let bytes: Vec<u8> = socket.option_at(level as u32, name as u32, value)?;
     if !bytes.is_empty() && room < least_room(level as u32, name as u32) {
         return Err(Errno::EINVAL);
@@ -241,6 +246,20 @@ pub fn getsockopt(row: &Row, args: Args) -> SysResult {
     let bytes = &bytes[..bytes.len().min(room)];
     user::write(value, bytes)?;
     user::write_u32(at, bytes.len() as u32)?;
+    Ok(0)
+}
+
+/// Tells the filter of a socket: how many instructions it has, at `at`, and these if there is room
+/// for all of so many. Who has none only asks how many there are.
+fn get_filter(program: &[u8], value: UserAddr, (at, room): (UserAddr, usize)) -> SysResult {
+    let count = program.len() / INSTRUCTION;
+    if room > 0 && count > room {
+        return Err(Errno::EINVAL);
+    }
+    if room > 0 {
+        user::write(value, program)?;
+    }
+    user::write_u32(at, count as u32)?;
     Ok(0)
 }
 
