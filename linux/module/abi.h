@@ -68,6 +68,10 @@
 
 #define CRTOS_REVOCATION_WORDS 16
 
+#define CRTOS_SUCCESSORS 256
+
+#define CRTOS_SUCCESSOR_WORDS (CRTOS_SUCCESSORS / 64)
+
 #define CRTOS_KERNEL_LOG_SIZE 262144
 
 #define CRTOS_LAST_WORDS_SIZE 131072
@@ -179,6 +183,10 @@
 #define CRTOS_OP_SOCKET 34
 
 #define CRTOS_OP_LOCKED 35
+
+#define CRTOS_OP_KEEP_SUCCESSOR 36
+
+#define CRTOS_OP_TAKE_SUCCESSOR 37
 
 #define CRTOS_SHARE_WRITE 4294967296
 
@@ -977,6 +985,8 @@ struct __aligned(4096) crtos_channel {
 	u64 recalled[CRTOS_PLACE_WORDS];
 	u64 given_up[CRTOS_PLACE_WORDS];
 	u64 futex_looks;
+	u64 successor_drops;
+	u64 successors_dropped[CRTOS_SUCCESSOR_WORDS];
 };
 
 struct crtos_startup {

@@ -166,6 +166,7 @@ void crtos_realm_doorbell(void)
 	crtos_ethernet_doorbell(realm);
 	crtos_places_doorbell(realm);
 	crtos_futexes_doorbell(realm);
+	crtos_successors_doorbell(realm);
 out:
 	rcu_read_unlock();
 }
@@ -273,6 +274,7 @@ int crtos_realm_create(struct crtos_cell *cell)
 	INIT_WORK(&realm->interrupts, interrupts_work);
 	INIT_DELAYED_WORK(&realm->tick, tick_work);
 	crtos_futexes_init(realm);
+	crtos_successors_init(realm);
 	mutex_lock(&realm_lock);
 	rcu_assign_pointer(the_realm, realm);
 	mutex_unlock(&realm_lock);
@@ -292,6 +294,7 @@ void crtos_realm_start(void)
 	realm = crtos_realm_get();
 	/* If the cell ran before, it has lost all its memory since. */
 	crtos_places_release(realm);
+	crtos_successors_release(realm);
 	memset(realm->channel, 0, CRTOS_LARGE_PAGE_SIZE);
 	realm->channel->magic = CRTOS_CHANNEL_MAGIC;
 	memset32(realm->channel->ranks, CRTOS_RANK_ABSENT, CRTOS_MAX_CELL_CPUS);
@@ -503,6 +506,7 @@ void crtos_realm_destroy(void)
 	cancel_work_sync(&realm->interrupts);
 	cancel_delayed_work_sync(&realm->tick);
 	crtos_futexes_free(realm);
+	crtos_successors_free(realm);
 	crtos_places_free(realm);
 	kvfree(realm);
 }

@@ -90,6 +90,10 @@ struct crtos_realm {
 	struct delayed_work futex_looks;
 	u64 futex_looks_seen;		/* of the channel's futex_looks; read anywhere */
 	unsigned long futex_looks_next;	/* jiffies: not before; read anywhere */
+	spinlock_t successors_lock;	/* protects successors */
+	struct file *successors[CRTOS_SUCCESSORS];	/* by number; or NULL */
+	struct work_struct successor_work;
+	u64 successor_drops_seen;	/* of the channel's successor_drops; read anywhere */
 };
 
 /* A rich real-time process: the shadow's side of it. */
@@ -237,6 +241,14 @@ void crtos_places_free(struct crtos_realm *realm);
 void crtos_futexes_doorbell(struct crtos_realm *realm);
 void crtos_futexes_init(struct crtos_realm *realm);
 void crtos_futexes_free(struct crtos_realm *realm);
+
+/* successors.c */
+s64 crtos_successor_keep(struct crtos_realm *realm, struct file *file, u64 number);
+s64 crtos_successor_take(struct crtos_realm *realm, u64 number);
+void crtos_successors_doorbell(struct crtos_realm *realm);
+void crtos_successors_init(struct crtos_realm *realm);
+void crtos_successors_release(struct crtos_realm *realm);
+void crtos_successors_free(struct crtos_realm *realm);
 
 /* fault.c */
 struct page *crtos_pool_page(struct crtos_realm *realm, u64 offset);

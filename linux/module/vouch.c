@@ -53,6 +53,8 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_MAY:
 	case CRTOS_OP_SOCKET:
 	case CRTOS_OP_LOCKED:
+	case CRTOS_OP_KEEP_SUCCESSOR:
+	case CRTOS_OP_TAKE_SUCCESSOR:
 		return true;
 	}
 	return false;
@@ -683,6 +685,13 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 		break;
 	case CRTOS_OP_MAY:
 		*result = may(process->realm, request->args[0], request->args[1], request->args[2]);
+		break;
+	case CRTOS_OP_KEEP_SUCCESSOR:
+		*result = crtos_successor_keep(process->realm, program_file(request->args[0]),
+					       request->args[1]);
+		break;
+	case CRTOS_OP_TAKE_SUCCESSOR:
+		*result = crtos_successor_take(process->realm, request->args[0]);
 		break;
 	default:
 		*result = request->args[0] <= CAP_LAST_CAP && capable(request->args[0]) ?

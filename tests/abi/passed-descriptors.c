@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * Descriptors of pipes and eventfds that are passed over a socket (unix(7), SCM_RIGHTS), to another
- * process or to the own one: what is in them, their flags and all their numbers stay.
+ * process or to the own one: what is in them, their flags and all their numbers stay, also in other
+ * processes that have them, whatever these do with them just then.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -367,4 +369,431 @@ CASE(a_thread_goes_on_reading)
 	for (int i = 0; i < 100; i++)
 		CHECK(write(i & 1 ? got : turns[1], "x", 1) == 1);
 	CHECK(write(got, "e", 1) == 1 && pthread_join(thread, NULL) == 0);
+}
+
+/* A pipe that a child has as well. */
+static int shared[2];
+
+/* Starts a child that has the shared pipe, and gives it time to begin with what it does. */
+static pid_t child_that(void (*acts)(void))
+{
+	pid_t pid;
+
+	CHECK(pipe(shared) == 0);
+	pid = fork();
+	if (!pid) {
+		close(pair[0]);
+		close(pair[1]);
+		acts();
+		_exit(0);
+	}
+	usleep(100000);
+	return pid;
+}
+
+static int passed(int descriptor)
+{
+	int got;
+
+	CHECK(pass(pair[0], &descriptor, 1) && take(pair[1], &got, 1));
+	return got;
+}
+
+static void reads_all(void)
+{
+	close(shared[1]);
+	gives(shared[0], "one");
+	gives(shared[0], "two");
+	gives(shared[0], "");
+}
+
+CASE(a_child_goes_on_reading_what_is_passed)
+{
+	pid_t pid = child_that(reads_all);
+	int got = passed(shared[1]);
+
+	CHECK(close(shared[0]) == 0 && write(got, "one", 3) == 3);
+	usleep(20000);
+	CHECK(write(shared[1], "two", 3) == 3);
+	CHECK(close(got) == 0 && close(shared[1]) == 0);
+	ended(pid);
+}
+
+static void fills(void)
+{
+	static char block[1 << 17];
+
+	close(shared[0]);
+	CHECK(write(shared[1], block, sizeof(block)) == sizeof(block));
+}
+
+CASE(a_child_goes_on_writing_what_is_passed)
+{
+	static char block[1 << 17];
+	pid_t pid = child_that(fills);
+	int got = passed(shared[0]);
+	size_t seen = 0;
+
+	CHECK(close(shared[1]) == 0);
+	for (ssize_t length; (length = read(got, block, sizeof(block))) != 0; seen += length)
+		CHECK(length > 0);
+	CHECK(seen == sizeof(block));
+	ended(pid);
+}
+
+static void polls(void)
+{
+	struct pollfd wanted = { shared[0], POLLIN, 0 };
+
+	CHECK(poll(&wanted, 1, 20000) == 1 && wanted.revents == POLLIN);
+	gives(shared[0], "x");
+}
+
+static void polls_with_a_socket(void)
+{
+	int other[2];
+	struct pollfd wanted[] = { { shared[0], POLLIN, 0 }, { -1, POLLIN, 0 } };
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, other) == 0);
+	wanted[1].fd = other[0];
+	CHECK(poll(wanted, 2, 20000) == 1 && wanted[0].revents == POLLIN);
+	gives(shared[0], "x");
+}
+
+static void polls_with_a_timespec(void)
+{
+	struct pollfd wanted = { shared[0], POLLIN, 0 };
+
+	CHECK(ppoll(&wanted, 1, &(struct timespec){ 20, 0 }, NULL) == 1);
+	gives(shared[0], "x");
+}
+
+static void selects(void)
+{
+	struct timeval limit = { 20, 0 };
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(shared[0], &set);
+	CHECK(select(shared[0] + 1, &set, NULL, NULL, &limit) == 1 && FD_ISSET(shared[0], &set));
+	gives(shared[0], "x");
+}
+
+static void waits_in_a_set(void)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = 5 };
+	int set = epoll_create1(0);
+
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, shared[0], &wanted) == 0 && next_of(set, 20000) == 5);
+	gives(shared[0], "x");
+	CHECK(next_of(set, 0) == -1);
+	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, shared[0], NULL) == 0);
+}
+
+/* The set knows the file, whatever becomes of the number. */
+static void waits_in_a_set_without_the_number(void)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = 5 };
+	int set = epoll_create1(0), copy = dup(shared[0]);
+
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, shared[0], &wanted) == 0);
+	CHECK(close(shared[0]) == 0 && next_of(set, 20000) == 5);
+	gives(copy, "x");
+	CHECK(next_of(set, 0) == -1);
+}
+
+static void polls_a_set(void)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = 5 };
+	struct pollfd poll_for = { epoll_create1(0), POLLIN, 0 };
+
+	CHECK(epoll_ctl(poll_for.fd, EPOLL_CTL_ADD, shared[0], &wanted) == 0);
+	CHECK(poll(&poll_for, 1, 20000) == 1 && next_of(poll_for.fd, 0) == 5);
+	gives(shared[0], "x");
+}
+
+CASE(a_child_goes_on_waiting_for_what_is_passed)
+{
+	static const struct {
+		const char *name;
+		void (*waits)(void);
+	} ways[] = {
+		{ "poll", polls },
+		{ "poll of both kinds", polls_with_a_socket },
+		{ "ppoll", polls_with_a_timespec },
+		{ "select", selects },
+		{ "epoll", waits_in_a_set },
+		{ "epoll without the number", waits_in_a_set_without_the_number },
+		{ "poll of a set", polls_a_set },
+	};
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		pid_t pid;
+		int got;
+
+		PART("%s", ways[i].name);
+		pid = child_that(ways[i].waits);
+		got = passed(shared[1]);
+		usleep(50000);
+		CHECK(write(got, "x", 1) == 1 && close(got) == 0);
+		ended(pid);
+		CHECK(close(shared[0]) == 0 && close(shared[1]) == 0);
+	}
+}
+
+static void waits_in_vain(void)
+{
+	struct pollfd wanted = { shared[0], POLLIN, 0 };
+
+	CHECK(poll(&wanted, 1, 300) == 0);
+	CHECK(ppoll(&wanted, 1, &(struct timespec){ 0, 1000000 }, NULL) == 0);
+}
+
+CASE(a_wait_ends_in_time_though_its_file_is_passed)
+{
+	pid_t pid = child_that(waits_in_vain);
+
+	passed(shared[1]);
+	ended(pid);
+}
+
+static void has_it(void)
+{
+	pause();
+}
+
+static void closes_later(void)
+{
+	close(shared[0]);
+	usleep(300000);
+	close(shared[1]);
+	pause();
+}
+
+/* It ends when all have closed it, also those who have not used it since it was passed. */
+CASE(the_end_of_what_is_passed_comes_when_nobody_has_it)
+{
+	pid_t pid = child_that(has_it);
+	int got = passed(shared[0]), byte;
+
+	CHECK(close(shared[1]) == 0 && fcntl(got, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(EAGAIN, read(got, &byte, 1));
+	CHECK(fcntl(got, F_SETFL, 0) == 0 && kill(pid, SIGKILL) == 0);
+	CHECK(read(got, &byte, 1) == 0);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	close(shared[0]);
+	close(got);
+	pid = child_that(closes_later);
+	got = passed(shared[0]);
+	CHECK(close(shared[1]) == 0 && read(got, &byte, 1) == 0);
+	CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+}
+
+static void has_a_child(void)
+{
+	char byte;
+	pid_t pid;
+
+	usleep(300000);
+	pid = fork();
+	if (!pid) {
+		close(shared[1]);
+		gives(shared[0], "x");
+		CHECK(read(shared[0], &byte, 1) == 0);
+		_exit(0);
+	}
+	close(shared[0]);
+	close(shared[1]);
+	ended(pid);
+}
+
+CASE(a_child_of_one_that_has_what_was_passed_has_it)
+{
+	pid_t pid = child_that(has_a_child);
+	int got = passed(shared[1]);
+
+	usleep(400000);
+	CHECK(close(shared[1]) == 0 && write(got, "x", 1) == 1 && close(got) == 0);
+	ended(pid);
+}
+
+ROLE(reader)
+{
+	char byte;
+
+	return count != 2 || read(atoi(arguments[1]), &byte, 1) != 1 || byte != 'x' ||
+	       read(atoi(arguments[1]), &byte, 1) != 0;
+}
+
+static void executes(void)
+{
+	char number[12];
+
+	usleep(300000);
+	close(shared[1]);
+	snprintf(number, sizeof(number), "%d", shared[0]);
+	execl("/proc/self/exe", "reader", number, NULL);
+	_exit(1);
+}
+
+CASE(a_program_that_is_executed_has_what_was_passed)
+{
+	pid_t pid = child_that(executes);
+	int got = passed(shared[1]);
+
+	CHECK(close(shared[1]) == 0 && write(got, "x", 1) == 1 && close(got) == 0);
+	ended(pid);
+}
+
+static void has_flags(void)
+{
+	int copy;
+
+	usleep(300000);
+	CHECK(fcntl(shared[0], F_GETFL) == (O_RDONLY | O_NONBLOCK));
+	CHECK(fcntl(shared[1], F_GETFL) == O_WRONLY);
+	copy = dup(shared[0]);
+	CHECK(copy == pair[0] && fcntl(copy, F_GETPIPE_SZ) == 1 << 18);
+	gives(copy, "one");
+	CHECK(fcntl(shared[1], F_SETFD, FD_CLOEXEC) == 0);
+}
+
+/* Opens it by its name before it is used in any other way. */
+static void opens_it(void)
+{
+	char name[30];
+	int again;
+
+	usleep(300000);
+	snprintf(name, sizeof(name), "/dev/fd/%d", shared[1]);
+	again = open(name, O_WRONLY);
+	CHECK(again >= 0 && close(shared[1]) == 0 && write(again, "x", 1) == 1);
+}
+
+CASE(what_was_passed_is_opened_by_its_name)
+{
+	pid_t pid = child_that(opens_it);
+	int got = passed(shared[0]), byte;
+
+	CHECK(close(shared[1]) == 0);
+	gives(got, "x");
+	CHECK(read(got, &byte, 1) == 0);
+	ended(pid);
+}
+
+CASE(what_a_child_has_of_it_keeps_its_flags)
+{
+	pid_t pid;
+	int got;
+
+	CHECK(pipe(shared) == 0);
+	pid = fork();
+	if (!pid) {
+		close(pair[0]);
+		close(pair[1]);
+		has_flags();
+		_exit(0);
+	}
+	CHECK(fcntl(shared[0], F_SETFL, O_NONBLOCK) == 0);
+	CHECK(fcntl(shared[0], F_SETPIPE_SZ, 1 << 18) == 1 << 18);
+	CHECK(write(shared[1], "one", 3) == 3);
+	got = passed(shared[1]);
+	CHECK(fcntl(got, F_GETFL) == O_WRONLY);
+	ended(pid);
+}
+
+/* A set that two processes have: one of them goes on with it, then the other one. */
+CASE(a_set_of_two_processes_has_what_was_passed)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = 5 };
+	int set = epoll_create1(0), got;
+	pid_t pid;
+
+	CHECK(pipe(shared) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, shared[0], &wanted) == 0);
+	pid = fork();
+	if (!pid) {
+		CHECK(next_of(set, 20000) == 5);
+		gives(shared[0], "x");
+		_exit(0);
+	}
+	usleep(100000);
+	got = passed(shared[1]);
+	CHECK(next_of(set, 0) == -1 && write(got, "x", 1) == 1);
+	ended(pid);
+	CHECK(next_of(set, 0) == -1 && write(got, "y", 1) == 1 && next_of(set, 20000) == 5);
+	gives(shared[0], "y");
+	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, shared[0], NULL) == 0);
+}
+
+static int event_of_both;
+
+static void counts_with_another(void)
+{
+	uint64_t count;
+
+	CHECK(read(event_of_both, &count, 8) == 8 && count == 3);
+	count = 7;
+	CHECK(write(event_of_both, &count, 8) == 8);
+}
+
+CASE(a_child_goes_on_with_an_eventfd_that_is_passed)
+{
+	uint64_t count = 3;
+	pid_t pid;
+	int got;
+
+	event_of_both = eventfd(0, 0);
+	pid = child_that(counts_with_another);
+	got = passed(event_of_both);
+	CHECK(write(got, &count, 8) == 8);
+	ended(pid);
+	CHECK(read(event_of_both, &count, 8) == 8 && count == 7);
+}
+
+/* Both pass it at once. */
+CASE(two_processes_pass_the_same_pipe)
+{
+	for (int round = 0; round < 20; round++) {
+		int other[2], got[2];
+		pid_t pid;
+
+		PART("round %d", round);
+		CHECK(pipe(shared) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, other) == 0);
+		CHECK(write(shared[1], "0", 1) == 1);
+		pid = fork();
+		if (!pid)
+			_exit(!pass(other[0], &shared[round & 1], 1));
+		CHECK(pass(pair[0], &shared[1], 1) && take(pair[1], &got[0], 1));
+		CHECK(take(other[1], &got[1], 1));
+		ended(pid);
+		CHECK(write(got[0], "1", 1) == 1);
+		if (round & 1) {
+			CHECK(write(got[1], "2", 1) == 1);
+			gives(shared[0], "012");
+		} else {
+			gives(got[1], "01");
+		}
+		for (int i = 0; i < 2; i++)
+			CHECK(close(got[i]) == 0 && close(other[i]) == 0 && close(shared[i]) == 0);
+	}
+}
+
+static void *reads_one(void *unused)
+{
+	char byte = 0;
+
+	(void)unused;
+	return (void *)(long)(read(turns[0], &byte, 1) == 1 ? byte : -1);
+}
+
+CASE(a_thread_that_waits_in_it_goes_on)
+{
+	pthread_t thread;
+	void *found;
+	int got;
+
+	CHECK(pipe(turns) == 0 && pthread_create(&thread, NULL, reads_one, NULL) == 0);
+	usleep(50000);
+	got = passed(turns[1]);
+	CHECK(write(got, "x", 1) == 1 && pthread_join(thread, &found) == 0 && (long)found == 'x');
 }

@@ -54,6 +54,35 @@ import multiprocessing as mp
 def f(n): return n ** 3
 if __name__ == \"__main__\":
     with mp.get_context(\"fork\").Pool(3) as p: print(p.map(f, range(10)))"'
+same python-forkserver 'cat >f.py <<END
+import concurrent.futures
+import multiprocessing as mp
+from multiprocessing import shared_memory
+def cube(n): return n ** 3
+def fill(name, queue, event):
+    memory = shared_memory.SharedMemory(name); memory.buf[0] = 42; memory.close()
+    event.wait(); queue.put("filled")
+def count(shared, lock, end):
+    for _ in range(20):
+        with lock: shared["n"] += 1
+    end.send(mp.current_process().name); end.close()
+if __name__ == "__main__":
+    server = mp.get_context("forkserver")
+    with server.Pool(3) as pool: print(pool.map(cube, range(10)))
+    memory = shared_memory.SharedMemory(create=True, size=4096)
+    queue, event = server.Queue(), server.Event()
+    process = server.Process(target=fill, args=(memory.name, queue, event))
+    process.start(); event.set(); print(queue.get()); process.join()
+    print(memory.buf[0], process.exitcode); memory.close(); memory.unlink()
+    with server.Manager() as manager:
+        shared, lock = manager.dict(n=0), manager.Lock(); here, there = server.Pipe(duplex=False)
+        all = [server.Process(target=count, args=(shared, lock, there), name=n) for n in "abc"]
+        [process.start() for process in all]; there.close(); print(sorted(here.recv() for _ in all))
+        [process.join() for process in all]; print(shared["n"])
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=server) as pool:
+        print(list(pool.map(cube, range(5))))
+END
+python3 f.py'
 same python-asyncio 'python3 -c "
 import asyncio
 async def tick(n): await asyncio.sleep(0.01 * n); return n

@@ -82,6 +82,14 @@
 //! Shadow threads wait and wake in Linux at words that both realms share. Where none could wake,
 //! because the process was killed or too much is to be woken, the kernel counts `futex_looks` and
 //! rings: Linux has everybody who waits at a shared futex look whether the word has changed.
+//!
+//! # Successors
+//!
+//! A local file that leaves the realm has a *successor* in Linux. By [`OP_KEEP_SUCCESSOR`] Linux
+//! keeps that under a number that the kernel chooses, and by [`OP_TAKE_SUCCESSOR`] each process
+//! that has the local file gets a descriptor of it. When nobody has the local file any more, the
+//! kernel sets the bit of the number in `successors_dropped` and rings. Linux lets the file go and
+//! clears the bit, after which the kernel may use the number again.
 
 use core::mem::offset_of;
 
@@ -100,6 +108,10 @@ pub const PARENT_PROCESS: u32 = 16;
 pub const REVOCATIONS: usize = 1024;
 /// 64-bit words of a bitmap of revocations.
 pub const REVOCATION_WORDS: usize = 16;
+/// Most files that Linux keeps at a time as successors of local ones.
+pub const SUCCESSORS: usize = 256;
+/// 64-bit words of a bitmap of successors.
+pub const SUCCESSOR_WORDS: usize = SUCCESSORS / 64;
 /// Capacity of the kernel's log in bytes.
 pub const KERNEL_LOG_SIZE: u32 = 0x4_0000;
 /// Most bytes of Linux's last words.
@@ -172,8 +184,9 @@ pub const OP_SET_SCHEDULING: u32 = 12;
 pub const OP_COPY: u32 = 13;
 /// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
 /// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`], [`OP_LIMITS`], [`OP_MEMORY_LIMITS`],
-/// [`OP_REGISTERS`], [`OP_SHARE`], [`OP_FILE_NAME`], [`OP_MAY`], [`OP_SOCKET`] and [`OP_LOCKED`]
-/// are carried out by the module: the shadow, over which its owner has power, never sees them.
+/// [`OP_REGISTERS`], [`OP_SHARE`], [`OP_FILE_NAME`], [`OP_MAY`], [`OP_SOCKET`], [`OP_LOCKED`],
+/// [`OP_KEEP_SUCCESSOR`] and [`OP_TAKE_SUCCESSOR`] are carried out by the module: the shadow, over
+/// which its owner has power, never sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;
@@ -223,6 +236,10 @@ pub const MAY_TRACE: u64 = 2;
 pub const OP_SOCKET: u32 = 34;
 /// Says how much memory is locked.
 pub const OP_LOCKED: u32 = 35;
+/// Keeps what a descriptor is of as the successor of a local file.
+pub const OP_KEEP_SUCCESSOR: u32 = 36;
+/// Makes a descriptor of a successor.
+pub const OP_TAKE_SUCCESSOR: u32 = 37;
 /// In the fourth argument of `OP_SHARE`, above the number of pages: the realm writes to them.
 pub const SHARE_WRITE: u64 = 0x1_0000_0000;
 /// There as well: pages that the file does not have yet are made, all and not the first alone.
@@ -661,6 +678,10 @@ pub struct Channel {
     pub given_up: [u64; PLACE_WORDS],
     /// How often the kernel has wanted all that wait at futexes in Linux to look at their words.
     pub futex_looks: u64,
+    /// How often the kernel has set bits in `successors_dropped`, written by the kernel after that.
+    pub successor_drops: u64,
+    /// Bit per successor: the kernel needs it no more. The kernel sets it, Linux clears it.
+    pub successors_dropped: [u64; SUCCESSOR_WORDS],
 }
 
 /// `Channel::linux_state`: nothing is known of an end.

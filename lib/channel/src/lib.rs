@@ -16,6 +16,7 @@
 //! | [`places`] | pages of Linux that the realm shares |
 //! | [`devices`] | PCI functions that the realm is to have |
 //! | [`rank`] | which reply is worth an interrupt |
+//! | [`successors`] | files that local ones have become |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
 //! | [`revocations`] | ranges that Linux has to let go, and the frames in limbo until it did |
 //! | `backlog` | ranges that wait for a place in that table |
@@ -42,6 +43,7 @@ pub mod question;
 pub mod rank;
 pub mod revocations;
 pub mod slot;
+pub mod successors;
 
 #[cfg(feature = "backlog")]
 pub use backlog::{Backlog, Join};

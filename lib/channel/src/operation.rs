@@ -262,6 +262,20 @@ pub enum Operation<'a> {
         /// Bytes.
         bytes: u64,
     },
+    /// Keep the file of a descriptor as the successor of a local file. Carried out by the module.
+    /// Result: 0.
+    KeepSuccessor {
+        /// Descriptor of the shadow.
+        fd: u32,
+        /// Under this number, below [`raw::SUCCESSORS`].
+        number: u32,
+    },
+    /// Make a descriptor of a successor that is kept, close-on-exec. Carried out by the module.
+    /// Result: the descriptor.
+    TakeSuccessor {
+        /// Its number.
+        number: u32,
+    },
     /// Tell what holds for descriptors. Result: [`DescriptorLimits::to_word`].
     DescriptorLimits,
     /// Tell which numbers of descriptors are in use. Result: [`DescriptorsInUse::to_word`].
@@ -759,6 +773,10 @@ impl<'a> Operation<'a> {
             Self::Socket { fd } => (raw::OP_SOCKET, pad([fd as u32 as u64])),
             Self::MemoryLimits => (raw::OP_MEMORY_LIMITS, pad([])),
             Self::Locked { bytes } => (raw::OP_LOCKED, pad([bytes])),
+            Self::KeepSuccessor { fd, number } => {
+                (raw::OP_KEEP_SUCCESSOR, pad([fd.into(), number.into()]))
+            }
+            Self::TakeSuccessor { number } => (raw::OP_TAKE_SUCCESSOR, pad([number.into()])),
             Self::DescriptorLimits => (raw::OP_DESCRIPTOR_LIMITS, pad([])),
             Self::DescriptorsInUse { from } => (raw::OP_DESCRIPTORS_IN_USE, pad([from.into()])),
             Self::PlaceDescriptors { first, place, remove } => {
@@ -866,6 +884,10 @@ impl<'a> Operation<'a> {
             raw::OP_SOCKET => Self::Socket { fd: half(first)? as i32 },
             raw::OP_MEMORY_LIMITS => Self::MemoryLimits,
             raw::OP_LOCKED => Self::Locked { bytes: first },
+            raw::OP_KEEP_SUCCESSOR => {
+                Self::KeepSuccessor { fd: half(first)?, number: half(second)? }
+            }
+            raw::OP_TAKE_SUCCESSOR => Self::TakeSuccessor { number: half(first)? },
             raw::OP_DESCRIPTOR_LIMITS => Self::DescriptorLimits,
             raw::OP_DESCRIPTORS_IN_USE => Self::DescriptorsInUse { from: half(first)? },
             raw::OP_PLACE_DESCRIPTORS => {
@@ -965,6 +987,8 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_SOCKET => "kind of a socket",
         raw::OP_MEMORY_LIMITS => "memory limits",
         raw::OP_LOCKED => "locked",
+        raw::OP_KEEP_SUCCESSOR => "keep successor",
+        raw::OP_TAKE_SUCCESSOR => "take successor",
         raw::OP_REGISTERS => "registers",
         raw::OP_SHARE => "share",
         raw::OP_TOPOLOGY => "topology",

@@ -78,6 +78,8 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
         }),
         any::<i32>().prop_map(|fd| Operation::Socket { fd }),
         any::<u64>().prop_map(|bytes| Locked { bytes }),
+        any::<(u32, u32)>().prop_map(|(fd, number)| KeepSuccessor { fd, number }),
+        any::<u32>().prop_map(|number| TakeSuccessor { number }),
     ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),

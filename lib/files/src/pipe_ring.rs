@@ -197,6 +197,22 @@ impl PipeRing {
         Some(&buffer.page[buffer.start..buffer.end])
     }
 
+    /// Returns the bytes of each buffer, and whether it is a packet.
+    pub fn contents(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        let buffer = |offset| self.buffers[self.index(offset)].as_ref();
+        (0..self.count)
+            .filter_map(buffer)
+            .map(|buffer| (&buffer.page[buffer.start..buffer.end], buffer.packet))
+    }
+
+    /// Nothing can be read from it or written to it any more. Returns what it was, for the caller
+    /// to free.
+    pub fn retire(&mut self) -> Self {
+        let gone =
+            Self { buffers: Vec::new(), size: 0, head: 0, count: 0, bytes: 0, spare: [None, None] };
+        core::mem::replace(self, gone)
+    }
+
     /// Calls `take` with at most `length` bytes of the first buffer. The bytes that it says it took
     /// are gone from the pipe; of a packet all are gone, even if only a part was asked for. Returns
     /// how many bytes were taken, and whether it was a packet; `None` if the pipe is empty.
@@ -266,6 +282,22 @@ mod tests {
                 .unwrap();
         }
         done
+    }
+
+    #[test]
+    fn a_retired_ring_gives_and_takes_nothing() {
+        let mut ring = PipeRing::new(2).unwrap();
+        write(&mut ring, b"one", true);
+        write(&mut ring, b"two", false);
+        let seen: Vec<_> = ring.contents().collect();
+        assert_eq!(seen, [(&b"one"[..], true), (&b"two"[..], false)]);
+        let before = ring.retire();
+        assert_eq!((before.count(), before.bytes()), (2, 6));
+        assert!(ring.is_empty() && ring.is_full() && ring.contents().next().is_none());
+        assert_eq!(ring.append(1, |_| 1), None);
+        assert_eq!(ring.pop(1, |from| from.len()), None);
+        assert_eq!(ring.push(1, false, |_| 1), Ok(0));
+        assert!(ring.first().is_none());
     }
 
     proptest! {

@@ -137,6 +137,8 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         | Operation::Limits { .. }
         | Operation::MemoryLimits
         | Operation::Locked { .. }
+        | Operation::KeepSuccessor { .. }
+        | Operation::TakeSuccessor { .. }
         | Operation::FileName { .. }
         | Operation::May { .. }
         | Operation::Socket { .. }

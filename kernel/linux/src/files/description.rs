@@ -22,6 +22,7 @@ use super::{
     socket::Reception,
     socket::SendControl,
     socket::Socket,
+    successor::Successor,
     timer::Timer,
 };
 use crate::{
@@ -88,11 +89,15 @@ impl Description {
         if !heap::has_reserve() {
             return Err(Errno::ENOMEM);
         }
-        let file = Arc::new(Self::new(object, flags));
-        if let Object::Pipe(pipe) = &file.object {
-            pipe.open(file.reads, file.writes);
+        let mut file = Self::new(object, flags);
+        if let Object::Pipe(pipe) = &file.object
+            && let Err(error) = pipe.open(file.reads, file.writes)
+        {
+            // It is not open, so it does not close.
+            let _ = core::mem::replace(&mut file.object, Object::Device(Device::Null));
+            return Err(error);
         }
-        Ok(file)
+        Ok(Arc::new(file))
     }
 
     fn new(object: Object, flags: u32) -> Self {
@@ -130,6 +135,16 @@ impl Description {
         match &self.object {
             Object::Pipe(pipe) => Some(pipe),
             _ => None,
+        }
+    }
+
+    /// Whether it has left the realm: Linux has it, and here are only those who have not followed.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        match &self.object {
+            Object::Pipe(pipe) => pipe.has_left(),
+            Object::Event(event) => event.has_left(),
+            _ => false,
         }
     }
 
@@ -290,6 +305,14 @@ impl Source for Description {
             signals.listen()?;
         }
         self.watchers().map_or(Ok(()), |watchers| watchers.add(watcher))
+    }
+
+    fn successor(&self) -> Option<Arc<Successor>> {
+        match &self.object {
+            Object::Pipe(pipe) => pipe.successor(self.reads),
+            Object::Event(event) => event.successor(),
+            _ => None,
+        }
     }
 
     fn heard(&self) -> Events {

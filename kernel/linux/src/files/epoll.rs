@@ -304,18 +304,44 @@ impl Set {
         Ok(())
     }
 
-    /// Calls `each` with the members that are of the file at an address: their numbers, and what is
-    /// wanted of each. They are locked meanwhile. May sleep.
-    pub fn each_of(&self, file: usize, mut each: impl FnMut(u32, Wanted)) {
-        let members = self.members.lock();
-        for (key, member) in members.iter().filter(|(key, _)| key.1 == file) {
-            let wanted = {
-                let mut interests = self.core.interests.lock();
-                (interests.wanted(member.token), interests.data(member.token))
+    /// Removes a member that is of `file`, by that number or by any, and returns what is wanted of
+    /// it: Linux's half is to have it. May sleep.
+    pub fn give_away(&self, file: &dyn Source, number: Option<u32>) -> Option<Wanted> {
+        let address = core::ptr::from_ref(file).cast::<()>().addr();
+        let is_meant =
+            |key: &(u32, usize)| key.1 == address && number.is_none_or(|number| number == key.0);
+        let (key, token) = {
+            let members = self.members.lock();
+            let (&key, member) = members.iter().find(|(key, _)| is_meant(key))?;
+            (key, member.token)
+        };
+        let wanted = {
+            let mut interests = self.core.interests.lock();
+            (interests.wanted(token), interests.data(token))
+        };
+        // Of two who look, one has it.
+        let member = self.forget(key)?;
+        if let Some(watchers) = file.watchers() {
+            watchers.remove(&(member as Arc<dyn Watcher>));
+        }
+        let (events, data) = (wanted.0?, wanted.1?);
+        Some(Wanted { events, data })
+    }
+
+    /// A member that has left the realm. May sleep.
+    pub fn left(&self) -> Option<Arc<dyn Source>> {
+        let mut from = (0, 0);
+        loop {
+            // One at a time: what is dropped here may be the last reference to a member.
+            let (key, token) = {
+                let members = self.members.lock();
+                members.range(from..).next().map(|(&key, member)| (key, member.token))?
             };
-            if let (Some(events), Some(data)) = wanted {
-                each(key.0, Wanted { events, data });
+            let source = self.core.interests.lock().source(token).and_then(Weak::upgrade);
+            if let Some(source) = source.filter(|source| source.successor().is_some()) {
+                return Some(source);
             }
+            from = (key.0, key.1 + 1);
         }
     }
 
@@ -384,8 +410,8 @@ impl Set {
         }
     }
 
-    /// Stores up to `most` events of local members at `address` of the program; says how many. May
-    /// sleep.
+    /// Stores up to `most` events of local members at `address` of the program; says how many.
+    /// RESTART_ALWAYS if one has left the realm: the caller follows, and asks again. May sleep.
     pub fn report(&self, address: UserAddr, most: u64) -> Result<u64, Errno> {
         let mut count = 0;
         {
@@ -397,7 +423,15 @@ impl Set {
                 }
                 let Some((token, source)) = self.core.next() else { break };
                 let Some(source) = source.upgrade() else { continue };
-                let ready = source.ready().bits();
+                let ready = source.ready();
+                if ready.contains(Events::LEFT) {
+                    if count == 0 {
+                        return Err(Errno::RESTART_ALWAYS);
+                    }
+                    self.core.tell(token, Events::all());
+                    break;
+                }
+                let ready = ready.bits();
                 let (wanted, report) = {
                     let mut interests = self.core.interests.lock();
                     (interests.wanted(token), interests.report(token, ready))
@@ -440,8 +474,11 @@ impl Source for Set {
         for _ in 0..self.core.in_line() {
             let Some((token, source)) = self.core.next() else { break };
             let Some(source) = source.upgrade() else { continue };
-            let ready = source.ready().bits();
-            if self.core.interests.lock().tell(token, ready) {
+            let ready = source.ready();
+            if ready.contains(Events::LEFT) {
+                return Events::LEFT;
+            }
+            if self.core.interests.lock().tell(token, ready.bits()) {
                 return Events::IN | Events::READ_NORMAL;
             }
         }

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! eventfd: a counter to wait for.
 
-use crtos_abi::UserAddr;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use crtos_abi::UserAddr;
+use spin::Once;
 
 use crtos_core::{arch::user_memory, personality::FastResult, sync::SpinLock, task::WaitQueue};
 
-use super::{Events, Memory, Watchers, wait};
+use super::{
+    Description, Events, Memory, Object, Watchers,
+    successor::{self, Successor},
+    wait,
+};
 use crate::abi::{Errno, SysResult};
 
 /// The counter stays below this.
@@ -23,6 +29,9 @@ pub struct Event {
     watchers: Watchers,
     /// It has left the realm: whoever still uses it makes the call again. Set with the lock held.
     has_left: AtomicBool,
+    /// How many in the kernel signal it. Raised with the lock held.
+    signallers: AtomicU32,
+    successor: Once<Arc<Successor>>,
 }
 
 impl Event {
@@ -35,6 +44,8 @@ impl Event {
             to_write: WaitQueue::new(),
             watchers: Watchers::new(),
             has_left: AtomicBool::new(false),
+            signallers: AtomicU32::new(0),
+            successor: Once::new(),
         }
     }
 
@@ -43,23 +54,48 @@ impl Event {
         self.semaphore
     }
 
-    /// It has left the realm, and no table has it any more: who found it there before makes the
-    /// call again. Returns what it counted.
-    pub fn leave(&self) -> u64 {
+    /// Whether it has left the realm.
+    #[inline(always)]
+    pub fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
+    }
+
+    /// What it has become in Linux.
+    pub fn successor(&self) -> Option<Arc<Successor>> {
+        self.successor.get().cloned()
+    }
+
+    /// It leaves the realm, unless the kernel signals it (`false`): what it counts goes to `put`,
+    /// and it is the `successor`. Whoever waits for it makes the call again. May sleep.
+    pub fn leave(
+        &self,
+        successor: Successor,
+        put: impl FnOnce(u64) -> Result<(), Errno>,
+    ) -> Result<bool, Errno> {
         let counted = {
             let mut counter = self.counter.lock();
+            if self.has_left() {
+                return Ok(true);
+            }
+            if self.signallers.load(Ordering::Relaxed) > 0 {
+                return Ok(false);
+            }
             self.has_left.store(true, Ordering::Relaxed);
             core::mem::take(&mut *counter)
         };
+        // It has room for that.
+        let result = if counted > 0 { put(counted) } else { Ok(()) };
+        self.successor.call_once(|| Arc::new(successor));
         self.to_read.wake_all();
         self.to_write.wake_all();
-        counted
+        self.watchers.notify(Events::all());
+        result.map(|()| true)
     }
 
     /// Whether it is here still. The lock is held.
     fn check_here(&self) -> Result<(), Errno> {
-        match self.has_left.load(Ordering::Relaxed) {
-            true => Err(Errno::RESTART_ALWAYS),
+        match self.has_left() {
+            true => Err(successor::made_again()),
             false => Ok(()),
         }
     }
@@ -102,9 +138,7 @@ impl Event {
         }
     }
 
-    /// Adds one, unless there is no room, and wakes one of those who read. In an interrupt it tells
-    /// one watcher at once, and each of the others by a further one. Any context.
-    pub fn signal(&self) {
+    fn signal(&self) {
         if let Some(Ok(())) = self.add(1) {
             self.to_read.wake(1);
             self.watchers.notify(Events::IN);
@@ -189,6 +223,9 @@ impl Event {
     /// What it is ready for.
     pub fn ready(&self) -> Events {
         let counter = *self.counter.lock();
+        if self.has_left() {
+            return successor::events();
+        }
         let mut events = Events::empty();
         events.set(Events::IN, counter > 0);
         events.set(Events::OUT, counter < LIMIT - 1);
@@ -199,5 +236,39 @@ impl Event {
     /// Who is told of changes.
     pub fn watchers(&self) -> &Watchers {
         &self.watchers
+    }
+}
+
+/// An eventfd that the kernel signals: it does not leave the realm meanwhile.
+pub struct Signaller(Arc<Description>);
+
+impl Signaller {
+    /// EINVAL if `file` is no eventfd, or one that has left the realm.
+    pub fn new(file: Arc<Description>) -> Result<Self, Errno> {
+        let Object::Event(event) = &file.object else { return Err(Errno::EINVAL) };
+        {
+            let _counter = event.counter.lock();
+            if event.has_left() {
+                return Err(Errno::EINVAL);
+            }
+            event.signallers.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Self(file))
+    }
+
+    /// Adds one, unless there is no room, and wakes one of those who read. In an interrupt it tells
+    /// one watcher at once, and each of the others by a further one. Any context.
+    pub fn signal(&self) {
+        if let Object::Event(event) = &self.0.object {
+            event.signal();
+        }
+    }
+}
+
+impl Drop for Signaller {
+    fn drop(&mut self) {
+        if let Object::Event(event) = &self.0.object {
+            event.signallers.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }

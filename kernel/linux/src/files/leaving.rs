@@ -3,58 +3,32 @@
 //! program goes on in Linux.
 //!
 //! - A device becomes Linux's as at any call that only Linux can make ([`Files::globalize`]).
-//! - A pipe or an eventfd that no other table has, that nobody uses just now and nobody watches but
-//!   the table's epoll sets: Linux makes one, which gets what is in it, all its descriptors and its
-//!   places in the sets. Whoever was about to use the local one makes the call again, and finds
-//!   Linux's.
-//! - Everything else stays.
+//! - A pipe or an eventfd has Linux make one, which gets what is in it: its [`Successor`]s, one for
+//!   each end. Each process that has the local file *follows* when it uses it next
+//!   ([`Files::follow`]): Linux's file takes its numbers and its places in epoll sets. Who waits is
+//!   woken, makes the call again, and follows by that.
+//! - Everything else stays, and so does an end of a pipe that was opened more than once, or an
+//!   eventfd that the kernel itself signals.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::heap;
 
-use super::{
-    Description, Files, Object, Source as _,
-    epoll::{Set, Wanted},
-};
+use super::{Description, Files, Object, Source as _, epoll::Wanted, successor::Successor};
 use crate::{
     abi::Errno,
     memory::{Scratch, user},
     remote,
 };
 
-/// Most descriptors of a file that leaves.
-const MOST: usize = 64;
-
-/// A descriptor of a file that leaves.
-struct Leaving {
-    number: u32,
-    file: Arc<Description>,
-}
-
-/// A place in an epoll set, which a descriptor that leaves has.
-struct Place {
-    set: Arc<Set>,
-    set_number: u32,
-    number: u32,
-    wanted: Wanted,
-}
-
 /// What Linux has made: of a pipe the end that reads and the one that writes, of an eventfd twice
 /// the same.
 struct Made {
     reader: u64,
     writer: u64,
-}
-
-impl Made {
-    /// The one that a description becomes.
-    fn of(&self, file: &Description) -> u64 {
-        if file.reads { self.reader } else { self.writer }
-    }
 }
 
 impl Files {
@@ -65,15 +39,12 @@ impl Files {
         match file.object {
             Object::Device(_) => self.globalize(fd),
             Object::Pipe(_) | Object::Event(_) => {
-                // Linux chooses numbers, which it does in agreement and before that is held.
-                self.agree()?;
-                let Some(made) = self.make_alike(&file)? else { return Ok(false) };
-                let left = self.move_to(&made, file);
-                self.close_in_linux(made.reader);
-                if made.writer != made.reader {
-                    self.close_in_linux(made.writer);
+                // Another process may send it away at the same time.
+                if !file.has_left() && !self.send_away(&file)? && !file.has_left() {
+                    return Ok(false);
                 }
-                left
+                drop(file);
+                self.follow().map(|()| true)
             }
             _ => Ok(false),
         }
@@ -94,6 +65,19 @@ impl Files {
         Ok(())
     }
 
+    /// Has what `file` is of, a pipe or an eventfd, become Linux's.
+    fn send_away(&self, file: &Description) -> Result<bool, Errno> {
+        // For its successors.
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        self.agree()?;
+        let Some(made) = self.make_alike(file)? else { return Ok(false) };
+        let result = hand_over(&made, file);
+        self.close_made(&made);
+        result
+    }
+
     /// Has Linux make an empty file of the same kind; `None` where it has none of that size.
     fn make_alike(&self, file: &Description) -> Result<Option<Made>, Errno> {
         match &file.object {
@@ -107,8 +91,7 @@ impl Files {
                 let made = Made { reader, writer: self.settle(ends >> 32)? };
                 let size = [reader, linux::F_SETPIPE_SZ.into(), pipe.size()];
                 if remote::linux(linux::__NR_fcntl, &size) != Ok(pipe.size()) {
-                    self.close_in_linux(made.reader);
-                    self.close_in_linux(made.writer);
+                    self.close_made(&made);
                     return Ok(None);
                 }
                 Ok(Some(made))
@@ -124,177 +107,149 @@ impl Files {
         }
     }
 
+    fn close_made(&self, made: &Made) {
+        self.close_in_linux(made.reader);
+        if made.writer != made.reader {
+            self.close_in_linux(made.writer);
+        }
+    }
+
     /// Closes what Linux has at a number.
     fn close_in_linux(&self, fd: u64) {
         drop(self.remove(fd));
         let _ = remote::linux(linux::__NR_close, &[fd]);
     }
 
-    /// Moves what `file` is of, which is a pipe or an eventfd, with all its descriptors.
-    fn move_to(&self, made: &Made, file: Arc<Description>) -> Result<bool, Errno> {
-        // No fork copies the table meanwhile.
+    /// Has the successors of all local files that have left take their places in this table, which
+    /// is the caller's, and in its epoll sets. May sleep; waits for Linux.
+    pub fn follow(&self) -> Result<(), Errno> {
+        let mut from = 0;
+        while let Some(number) = self.next_local(from) {
+            from = number + 1;
+            let file = self.find(number.into());
+            if let Some(file) = file.filter(|file| file.has_left())
+                && let Some(successor) = file.successor()
+            {
+                self.with_successor(&successor, |fd| self.succeed(&file, &successor, fd))?;
+            }
+        }
+        self.follow_in_sets()
+    }
+
+    /// Calls `place` with a descriptor of a successor.
+    fn with_successor<R>(
+        &self,
+        successor: &Successor,
+        place: impl FnOnce(u64) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        // Linux chooses a number, which it does in agreement.
+        self.agree()?;
+        let fd = self.settle(successor.take()?)?;
+        let result = place(fd);
+        self.close_in_linux(fd);
+        result
+    }
+
+    /// Puts Linux's file of descriptor `fd` at all numbers of `file`, and at its places in epoll
+    /// sets.
+    fn succeed(&self, file: &Description, successor: &Successor, fd: u64) -> Result<(), Errno> {
+        // No fork copies the table meanwhile, and Linux's files are taken for placeholders.
         let _agreement = self.hold();
-        let Some(all) = self.all_alike(file)? else { return Ok(false) };
-        let Some(first) = all.first() else { return Ok(false) };
-        let watched = first.file.watchers().map_or(0, |watchers| watchers.count());
-        let Some(places) = self.places_of(&all, watched)? else { return Ok(false) };
-        let space = user::space()?;
-        let scratch = Scratch::open(&space, PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
-        let put = |bytes: &[u8]| {
-            user::write(scratch.start, bytes)?;
-            let length = bytes.len() as u64;
-            match remote::linux(linux::__NR_write, &[made.writer, scratch.start.get(), length])? {
-                written if written == length => Ok(()),
-                _ => Err(Errno::EAGAIN),
-            }
-        };
-        // Packets stay packets, and a write does not wait.
-        set_status(made, &all, linux::O_NONBLOCK)?;
-        self.place(made, &all)?;
-        join(&places, scratch.start).inspect_err(|_| self.displace(&all))?;
-        let forget = || all.iter().for_each(|one| self.forget_local(one.number));
-        match &first.file.object {
-            Object::Pipe(pipe) => pipe.leave(put, forget).inspect_err(|_| {
-                part(&places);
-                self.displace(&all);
-            })?,
-            Object::Event(event) => {
-                forget();
-                match event.leave() {
-                    0 => {}
-                    counted => put(&counted.to_le_bytes())?,
-                }
-            }
-            _ => return Ok(false),
+        if successor.wants_status() {
+            file.owner.give_to_linux(fd)?;
+            let status = [fd, linux::F_SETFL.into(), file.status().into()];
+            remote::linux(linux::__NR_fcntl, &status)?;
         }
-        set_status(made, &all, 0)?;
-        Ok(true)
-    }
-
-    /// The `count` places that descriptors have in epoll sets of this table; `None` if they have
-    /// fewer or more there.
-    fn places_of(&self, all: &[Leaving], count: usize) -> Result<Option<Vec<Place>>, Errno> {
-        let mut places: Vec<Place> = Vec::new();
-        if !heap::lends(count * size_of::<Place>()) || places.try_reserve_exact(count).is_err() {
-            return Err(Errno::ENOMEM);
-        }
-        let mut found = 0;
-        self.sets.each(|set_number, set| {
-            // One that has several numbers.
-            if places.iter().any(|place| Arc::ptr_eq(&place.set, &set)) {
-                return;
-            }
-            for (index, one) in all.iter().enumerate() {
-                if all[..index].iter().any(|other| Arc::ptr_eq(&one.file, &other.file)) {
-                    continue;
-                }
-                set.each_of(one.file.address(), |number, wanted| {
-                    found += 1;
-                    if found <= count {
-                        places.push(Place { set: set.clone(), set_number, number, wanted });
-                    }
-                });
-            }
-        });
-        Ok((found == count).then_some(places))
-    }
-
-    /// All descriptors of the same pipe or eventfd as `file`; `None` if somebody else has it or
-    /// uses it. The agreement is held.
-    fn all_alike(&self, file: Arc<Description>) -> Result<Option<Vec<Leaving>>, Errno> {
-        let (address, pipe) = (file.address(), file.pipe().cloned());
-        drop(file);
-        let is_alike = |other: &Description| match &pipe {
-            Some(pipe) => other.pipe().is_some_and(|other| Arc::ptr_eq(pipe, other)),
-            None => other.address() == address,
-        };
-        let mut all = Vec::new();
-        if !heap::has_reserve() || all.try_reserve_exact(MOST).is_err() {
-            return Err(Errno::ENOMEM);
-        }
+        let is_meant = |other: &Arc<Description>| other.address() == file.address();
         let mut from = Some(0);
         while let Some(number) = from.and_then(|from| self.next_local(from)) {
-            if let Some(file) = self.find(number.into()).filter(|file| is_alike(file)) {
-                if all.len() == MOST {
-                    return Ok(None);
-                }
-                all.push(Leaving { number, file });
-            }
             from = number.checked_add(1);
-        }
-        let references = |one: &Leaving| {
-            // One of the table, and one of this list.
-            2 * all.iter().filter(|other| Arc::ptr_eq(&one.file, &other.file)).count()
-        };
-        let is_own = |one: &Leaving| Arc::strong_count(&one.file) == references(one);
-        // Linux's has one description for each end.
-        let is_the_only_one = |one: &Leaving| {
-            let same_end = |other: &&Leaving| one.file.reads == other.file.reads;
-            all.iter().filter(same_end).all(|other| Arc::ptr_eq(&one.file, &other.file))
-                && (pipe.is_none() || one.file.reads != one.file.writes)
-        };
-        let is_only_here = pipe.as_ref().is_none_or(|pipe| {
-            let end = |reads| all.iter().any(|one| one.file.reads == reads);
-            Arc::strong_count(pipe) == usize::from(end(true)) + usize::from(end(false)) + 1
-        });
-        let goes = is_only_here && all.iter().all(|one| is_own(one) && is_the_only_one(one));
-        Ok(goes.then_some(all))
-    }
-
-    /// Linux's file is put at the numbers of the local one, which stays in the table. The agreement
-    /// is held, so that Linux's is taken for a placeholder there.
-    fn place(&self, made: &Made, all: &[Leaving]) -> Result<(), Errno> {
-        for (done, Leaving { number, file }) in all.iter().enumerate() {
-            let number = u64::from(*number);
-            let flags = if self.close_on_exec(number) { linux::O_CLOEXEC } else { 0 };
-            let args = [made.of(file), number, flags.into()];
-            if let Err(error) = remote::linux(linux::__NR_dup3, &args) {
-                self.displace(&all[..done]);
-                return Err(error);
+            if !self.find(number.into()).as_ref().is_some_and(is_meant) {
+                continue;
             }
+            let close = self.close_on_exec(number.into());
+            let flags = if close { linux::O_CLOEXEC } else { 0 };
+            remote::linux(linux::__NR_dup3, &[fd, number.into(), flags.into()])?;
+            self.forget_local(number);
+            self.join_sets(file, Some(number), number)?;
         }
-        Ok(())
+        // By numbers that are another file's by now: a set has a file as long as anybody has it.
+        self.join_sets(file, None, fd as u32)
     }
 
-    /// Takes back what [`place`](Self::place) did.
-    fn displace(&self, all: &[Leaving]) {
-        for Leaving { number, .. } in all {
-            let _ = remote::linux(linux::__NR_close, &[u64::from(*number)]);
-            self.state.lock().numbers.set_unplaced(*number);
+    /// As [`follow`](Self::follow) of members of epoll sets whose files other processes have.
+    fn follow_in_sets(&self) -> Result<(), Errno> {
+        loop {
+            let mut left = None;
+            self.sets.each(|_, set| left = left.take().or_else(|| set.left()));
+            let Some(file) = left else { return Ok(()) };
+            let Some(successor) = file.successor() else { return Ok(()) };
+            self.with_successor(&successor, |fd| self.join_sets(&*file, None, fd as u32))?;
         }
+    }
+
+    /// Linux's file at number `fd` takes the places that `file` has in epoll sets, by the number
+    /// `member` or by any.
+    fn join_sets(
+        &self,
+        file: &dyn super::Source,
+        member: Option<u32>,
+        fd: u32,
+    ) -> Result<(), Errno> {
+        let space = user::space()?;
+        let event = Scratch::open(&space, PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
+        let mut result = Ok(());
+        self.sets.each(|set_number, set| {
+            while let Some(wanted) = set.give_away(file, member) {
+                set.add_remote();
+                if let Err(error) = join(set_number, fd, wanted, event.start) {
+                    set.remove_remote();
+                    result = Err(error);
+                }
+            }
+        });
+        result
     }
 }
 
-/// The status flags of Linux's file, and `further` ones, become those of the local one.
-fn set_status(made: &Made, all: &[Leaving], further: u32) -> Result<(), Errno> {
-    for Leaving { file, .. } in all {
-        file.owner.give_to_linux(made.of(file))?;
-        let flags = u64::from(file.status() | further);
-        remote::linux(linux::__NR_fcntl, &[made.of(file), linux::F_SETFL.into(), flags])?;
-    }
-    Ok(())
+/// Linux's file at number `fd` becomes a member of its half of a set. What is wanted is told at an
+/// address of the program.
+fn join(set: u32, fd: u32, wanted: Wanted, at: UserAddr) -> Result<(), Errno> {
+    user::write(at, &wanted.to_bytes())?;
+    let args = [set.into(), linux::EPOLL_CTL_ADD.into(), fd.into(), at.get()];
+    remote::linux(linux::__NR_epoll_ctl, &args).map(|_| ())
 }
 
-/// Linux's files take the places in its halves of the sets. Those of ours go with the local file.
-/// What is wanted is told at an address of the program. If that fails, Linux forgets those that
-/// joined with their files.
-fn join(places: &[Place], at: UserAddr) -> Result<(), Errno> {
-    for (done, Place { set, set_number, number, wanted }) in places.iter().enumerate() {
-        let add = linux::EPOLL_CTL_ADD.into();
-        let args = [(*set_number).into(), add, (*number).into(), at.get()];
-        let joined = user::write(at, &wanted.to_bytes())
-            .map_err(Errno::from)
-            .and_then(|()| remote::linux(linux::__NR_epoll_ctl, &args));
-        if let Err(error) = joined {
-            part(&places[..done]);
-            return Err(error);
+/// Moves what is in a pipe or an eventfd to what Linux has made.
+fn hand_over(made: &Made, file: &Description) -> Result<bool, Errno> {
+    let space = user::space()?;
+    let scratch = Scratch::open(&space, PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
+    let put = |bytes: &[u8]| {
+        user::write(scratch.start, bytes)?;
+        let length = bytes.len() as u64;
+        match remote::linux(linux::__NR_write, &[made.writer, scratch.start.get(), length])? {
+            written if written == length => Ok(()),
+            _ => Err(Errno::EAGAIN),
         }
-        set.add_remote();
+    };
+    let Some(reader) = Successor::keep(made.reader) else { return Ok(false) };
+    match &file.object {
+        Object::Pipe(pipe) => {
+            let Some(writer) = Successor::keep(made.writer) else { return Ok(false) };
+            let mut are_packets = false;
+            pipe.leave([reader, writer], |bytes, is_packet| {
+                // Packets stay packets, and a write does not wait.
+                if is_packet != are_packets {
+                    let packets = if is_packet { linux::O_DIRECT } else { 0 };
+                    let flags = packets | linux::O_NONBLOCK;
+                    let args = [made.writer, linux::F_SETFL.into(), flags.into()];
+                    remote::linux(linux::__NR_fcntl, &args)?;
+                    are_packets = is_packet;
+                }
+                put(bytes)
+            })
+        }
+        Object::Event(event) => event.leave(reader, |counted| put(&counted.to_le_bytes())),
+        _ => Ok(false),
     }
-    Ok(())
-}
-
-/// Linux's files are about to go from its halves of the sets, with their numbers.
-fn part(places: &[Place]) {
-    places.iter().for_each(|place| place.set.remove_remote());
 }

@@ -13,6 +13,7 @@
 //! | [`sigio`] | the signal that tells them |
 //! | [`agreement`] | the shadow's numbers and ours |
 //! | [`leaving`] | local files that become Linux's |
+//! | [`successor`] | what Linux has in their place |
 //! | [`memory`] | the program's memory that a transfer reads or writes |
 //! | [`wait`] | waiting until a file has what a call wants |
 //! | [`watch`] | who is told when a file becomes ready: poll, epoll |
@@ -49,6 +50,7 @@ pub mod position;
 pub mod sigio;
 pub mod signals;
 pub mod socket;
+pub mod successor;
 pub mod timer;
 pub mod wait;
 pub mod watch;
@@ -70,6 +72,7 @@ use crtos_core::{
     personality::FastResult,
     sync::SpinLock,
     task::{self, Mutex},
+    time::{self, Nanos},
 };
 
 use crate::{
@@ -111,10 +114,25 @@ pub fn table() -> Result<Arc<Files>, Errno> {
     current.user().map(|user| user.process.files().clone()).ok_or(Errno::EBADF)
 }
 
-/// The local file of descriptor `fd` of the calling process.
+/// The local file of descriptor `fd` of the calling process. One that has left the realm is Linux's
+/// from here on. May sleep then.
 pub fn find(fd: u64) -> Option<Arc<Description>> {
     let current = task::current();
-    current.user()?.process.files.get()?.find(fd)
+    let files = current.user()?.process.files.get()?;
+    let file = files.find(fd)?;
+    if file.has_left() { follow(files, file, fd) } else { Some(file) }
+}
+
+/// As [`find`], of a `file` that has left the realm.
+#[cold]
+fn follow(files: &Files, file: Arc<Description>, fd: u64) -> Option<Arc<Description>> {
+    /// After how long a call that could not follow is made again.
+    const PERIOD: Nanos = Nanos::from_millis(1);
+    drop(file);
+    if files.follow().is_err() {
+        task::sleep_until(time::now() + PERIOD);
+    }
+    files.find(fd)
 }
 
 /// What poll and epoll look at here of descriptor `fd`: a local file, or the local half of an epoll

@@ -17,10 +17,15 @@ use crtos_core::{
     arch::user_memory,
     mm::heap,
     personality::FastResult,
+    sync::SpinLock,
     task::{Mutex, WaitQueue},
 };
 
-use super::{Events, Memory, Watchers, wait};
+use super::{
+    Events, Memory, Watchers,
+    successor::{self, Successor},
+    wait,
+};
 use crate::{
     abi::{Errno, SysResult},
     signal,
@@ -43,8 +48,13 @@ pub struct Pipe {
     to_read: WaitQueue,
     to_write: WaitQueue,
     watchers: Watchers,
-    /// It has left the realm: whoever still uses it makes the call again. Set with the lock held.
+    /// It has left the realm: whoever still uses it makes the call again. Set with the lock held,
+    /// as is the next one.
     has_left: AtomicBool,
+    /// A description reads and writes, as no end of Linux's own does.
+    is_double: AtomicBool,
+    /// The ends that it has become in Linux, as long as somebody has them here.
+    successors: SpinLock<[Option<Arc<Successor>>; 2]>,
     /// Inode number.
     pub number: u64,
     /// The user who has made it: who may open it by the name of a descriptor.
@@ -73,15 +83,21 @@ impl Pipe {
             to_write: WaitQueue::new(),
             watchers: Watchers::new(),
             has_left: AtomicBool::new(false),
+            is_double: AtomicBool::new(false),
+            successors: SpinLock::new([None, None]),
             number,
             owner,
         }))
     }
 
     /// An open description begins to use it.
-    pub fn open(&self, reads: bool, writes: bool) {
+    pub fn open(&self, reads: bool, writes: bool) -> Result<(), Errno> {
+        let _ring = self.ring.lock();
+        self.check_here()?;
+        self.is_double.fetch_or(reads && writes, Ordering::Relaxed);
         self.readers.fetch_add(reads.into(), Ordering::SeqCst);
         self.writers.fetch_add(writes.into(), Ordering::SeqCst);
+        Ok(())
     }
 
     /// An open description is gone.
@@ -89,10 +105,35 @@ impl Pipe {
         if reads && self.readers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.to_write.wake_all();
             self.watchers.notify(Events::ERROR | Events::OUT);
+            self.drop_unused();
         }
         if writes && self.writers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.to_read.wake_all();
             self.watchers.notify(Events::HANG_UP | Events::IN);
+            self.drop_unused();
+        }
+    }
+
+    /// Whether it has left the realm.
+    #[inline(always)]
+    pub fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::SeqCst)
+    }
+
+    /// What the end that reads, or the one that writes, has become in Linux.
+    pub fn successor(&self, reads: bool) -> Option<Arc<Successor>> {
+        self.successors.lock()[usize::from(!reads)].clone()
+    }
+
+    /// Drops ends of Linux that nobody has here any more.
+    fn drop_unused(&self) {
+        for (end, users) in [&self.readers, &self.writers].into_iter().enumerate() {
+            let unused = {
+                let mut successors = self.successors.lock();
+                let is_unused = users.load(Ordering::SeqCst) == 0;
+                if is_unused { successors[end].take() } else { None }
+            };
+            drop(unused);
         }
     }
 
@@ -189,8 +230,8 @@ impl Pipe {
 
     /// Whether it is here still.
     fn check_here(&self) -> Result<(), Errno> {
-        match self.has_left.load(Ordering::SeqCst) {
-            true => Err(Errno::RESTART_ALWAYS),
+        match self.has_left() {
+            true => Err(successor::made_again()),
             false => Ok(()),
         }
     }
@@ -205,27 +246,42 @@ impl Pipe {
         Ok(())
     }
 
-    /// It leaves the realm: what is in it goes to `put`, buffer by buffer, and then `replace` has
-    /// it forgotten. Who wants to use it meanwhile waits, and makes the call again afterwards. If
-    /// `put` fails, it stays, with what was not put. May sleep.
+    /// It leaves the realm: what is in it goes to `put`, buffer by buffer and whether each is a
+    /// packet, and then it is the `successors`, the end that reads first. Who wants to use it
+    /// meanwhile waits, and makes the call again afterwards. If `put` fails, it stays, as it does
+    /// (`false`) if an end was opened more than once: Linux's has one description for each. May
+    /// sleep.
     pub fn leave(
         &self,
-        mut put: impl FnMut(&[u8]) -> Result<(), Errno>,
-        replace: impl FnOnce(),
-    ) -> Result<(), Errno> {
-        let mut ring = self.ring.lock();
-        while let Some(bytes) = ring.first() {
-            let length = bytes.len();
-            put(bytes)?;
-            let _ = ring.pop(length, <[u8]>::len);
-            self.used.store(ring.count(), Ordering::SeqCst);
-        }
-        replace();
-        self.has_left.store(true, Ordering::SeqCst);
-        drop(ring);
+        successors: [Successor; 2],
+        mut put: impl FnMut(&[u8], bool) -> Result<(), Errno>,
+    ) -> Result<bool, Errno> {
+        let unused = {
+            let mut ring = self.ring.lock();
+            if self.has_left() {
+                return Ok(true);
+            }
+            let ends = [&self.readers, &self.writers];
+            if self.is_double.load(Ordering::Relaxed)
+                || ends.into_iter().any(|users| users.load(Ordering::SeqCst) > 1)
+            {
+                return Ok(false);
+            }
+            for (bytes, is_packet) in ring.contents() {
+                put(bytes, is_packet)?;
+            }
+            *self.successors.lock() = successors.map(|end| Some(Arc::new(end)));
+            self.has_left.store(true, Ordering::SeqCst);
+            self.used.store(0, Ordering::SeqCst);
+            self.size.store(0, Ordering::SeqCst);
+            ring.retire()
+        };
+        drop(unused);
+        self.drop_unused();
         self.to_read.wake_all();
         self.to_write.wake_all();
-        Ok(())
+        self.watchers.notify(Events::all());
+        Ok(true)
     }
 
     /// Waits until there may be something to read, which there was not.
@@ -243,6 +299,7 @@ impl Pipe {
         }
         for page in bytes.rchunks(PAGE) {
             let mut ring = self.ring.lock();
+            self.check_here()?;
             let put = ring.put_back(page);
             self.used.store(ring.count(), Ordering::SeqCst);
             put?;
@@ -452,6 +509,9 @@ impl Pipe {
     /// What an open description can do without waiting.
     pub fn ready(&self, reads: bool, writes: bool) -> Events {
         let mut events = Events::empty();
+        if self.has_left() {
+            return successor::events();
+        }
         if reads {
             events.set(Events::IN | Events::READ_NORMAL, !self.is_empty());
             events.set(Events::HANG_UP, !self.has_writers());
@@ -492,6 +552,7 @@ impl Pipe {
         }
         let fits = {
             let mut ring = self.ring.lock();
+            self.check_here()?;
             let fits = ring.resize(size as usize / PAGE)?;
             self.size.store(ring.size(), Ordering::SeqCst);
             fits

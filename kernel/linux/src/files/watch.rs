@@ -17,7 +17,7 @@ use crtos_core::{
     time,
 };
 
-use super::epoll::Set;
+use super::{epoll::Set, successor::Successor};
 use crate::abi::Errno;
 
 bitflags! {
@@ -42,6 +42,8 @@ bitflags! {
         const WRITE_BAND = 0x200;
         /// The other end sends no more (POLLRDHUP).
         const READ_HANG_UP = 0x2000;
+        /// The file has left the realm. No program sees this.
+        const LEFT = 1 << 24;
     }
 }
 
@@ -100,6 +102,11 @@ pub trait Source: Send + Sync {
 
     /// Of what its watchers are told, the events that concern it.
     fn heard(&self) -> Events;
+
+    /// What Linux has in its place, if it has left the realm.
+    fn successor(&self) -> Option<Arc<Successor>> {
+        None
+    }
 
     /// The set that it is.
     fn as_set(&self) -> Option<&Set> {

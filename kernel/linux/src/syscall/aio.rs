@@ -15,8 +15,9 @@ use super::descriptors;
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{
-        self, Description, Memory, Object,
+        self, Memory,
         aio::{Context, Outcome},
+        event::Signaller,
     },
     memory::{Scratch, timespec::SECOND, user},
     process::{Process, ThreadExt as _},
@@ -75,7 +76,7 @@ impl Asked {
     }
 
     /// The eventfd that is told.
-    fn event(&self) -> Result<Option<Arc<Description>>, Errno> {
+    fn event(&self) -> Result<Option<Signaller>, Errno> {
         if self.flags & TELLS == 0 {
             return Ok(None);
         }
@@ -83,10 +84,7 @@ impl Asked {
             Ok(()) => Errno::EINVAL,
             Err(error) => error,
         })?;
-        match file.object {
-            Object::Event(_) => Ok(Some(file)),
-            _ => Err(Errno::EINVAL),
-        }
+        Signaller::new(file).map(Some)
     }
 
     /// Does it. An error of the outer result is that of a call that asks for nothing sound; the
@@ -278,9 +276,7 @@ fn submit(context: &Context, at: UserAddr) -> Result<(), Errno> {
         None => error.value(),
     });
     context.tell(&Outcome { data: asked.data, control_block: asked.at.get(), result });
-    if let Some(file) = event
-        && let Object::Event(event) = &file.object
-    {
+    if let Some(event) = event {
         event.signal();
     }
     Ok(())

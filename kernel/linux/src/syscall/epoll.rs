@@ -46,7 +46,7 @@ pub fn control(row: &Row, args: Args) -> SysResult {
     let operation = operation as u32;
     let files = files::table()?;
     let Some(set) = files.sets.get(set) else {
-        if !files.is_hidden(set) && files.find(fd).is_some_and(|file| !file.is_device()) {
+        if !files.is_hidden(set) && files::find(fd).is_some_and(|file| !file.is_device()) {
             // No set, or one that is Linux's alone.
             ask(linux::__NR_fcntl, &[set, linux::F_GETFD.into()])?;
             return Err(Errno::EINVAL);
@@ -57,7 +57,7 @@ pub fn control(row: &Row, args: Args) -> SysResult {
         linux::EPOLL_CTL_DEL => Wanted { events: 0, data: 0 },
         _ => read_wanted(UserAddr::new(event))?,
     };
-    if let Some(file) = files.find(fd) {
+    if let Some(file) = files::find(fd) {
         if file.watchers().is_none() {
             return Err(Errno::EPERM);
         }
@@ -187,11 +187,21 @@ fn wait_for(set: &Set, fd: u64, events: UserAddr, most: u64, deadline: Deadline)
         if set.has_remote() {
             return wait_mixed(set, fd, events, most, &deadline);
         }
-        let count = set.report(events, most)?;
+        let count = report(set, events, most)?;
         if count > 0 || deadline.is_over() {
             return Ok(count);
         }
         set.wait(deadline.at)?;
+    }
+}
+
+/// As [`Set::report`]; members that have left the realm are Linux's from here on.
+fn report(set: &Set, events: UserAddr, most: u64) -> SysResult {
+    loop {
+        match set.report(events, most) {
+            Err(Errno::RESTART_ALWAYS) => files::table()?.follow()?,
+            result => return result,
+        }
     }
 }
 
@@ -202,7 +212,7 @@ fn wait_mixed(set: &Set, fd: u64, events: UserAddr, most: u64, deadline: &Deadli
     let watchers = set.watchers().ok_or(Errno::EINVAL)?;
     watchers.add(watcher.clone())?;
     let result = loop {
-        let count = match set.report(events, most) {
+        let count = match report(set, events, most) {
             Ok(count) => count,
             Err(error) => break Err(error),
         };
@@ -228,7 +238,7 @@ fn wait_mixed(set: &Set, fd: u64, events: UserAddr, most: u64, deadline: &Deadli
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(count) if count == most => break Ok(count),
             Ok(count) => {
-                let more = set.report(events + count * EVENT, most - count);
+                let more = report(set, events + count * EVENT, most - count);
                 break Ok(count + more.unwrap_or(0));
             }
             Err(error) => break Err(error),

@@ -56,7 +56,7 @@ type Members = SmallVec<[Member; 4]>;
 /// POLLNVAL.
 const INVALID: Events = Events::from_bits_retain(0x20);
 /// Reported whether they were asked for or not.
-const ALWAYS: Events = Events::ERROR.union(Events::HANG_UP);
+const ALWAYS: Events = Events::ERROR.union(Events::HANG_UP).union(Events::LEFT);
 
 impl Member {
     fn new(fd: i32, wanted: Events) -> Self {
@@ -95,7 +95,7 @@ enum End {
 }
 
 /// Waits until a member is ready, until `deadline` (kernel time; `None`: for ever), or for a
-/// signal. Sleeps.
+/// signal. RESTART_ALWAYS if one has become Linux's: the set is to be read again. Sleeps.
 fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
     let is_mixed = members.iter().any(|member| member.remote);
     if is_mixed {
@@ -149,6 +149,10 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
         if let Some(watchers) = member.watchers() {
             watchers.remove(&watcher);
         }
+    }
+    if members.iter().any(|member| member.found.contains(Events::LEFT)) {
+        files::table()?.follow()?;
+        return Err(Errno::RESTART_ALWAYS);
     }
     result
 }
@@ -264,13 +268,18 @@ pub fn go_on(fds: UserAddr, count: u64, deadline: Nanos) -> SysResult {
 fn poll_until(row: &Row, fds: UserAddr, count: u64, deadline: Option<Nanos>) -> SysResult {
     const FOR_EVER: u64 = u64::MAX;
     let args = |timeout| [fds.get(), count, timeout, 0, 0, 0];
-    let result = match (PollSet::read(fds, count)?, deadline) {
-        (Some(mut set), _) => set.wait(deadline),
-        (None, None) => others(row, args(FOR_EVER)),
-        // A signal for another thread may make it begin anew.
-        (None, Some(deadline)) => {
-            pass_again(row, || args(rest(deadline).div_ceil(MILLISECOND).min(i32::MAX as u64)))
-        }
+    let result = loop {
+        break match (PollSet::read(fds, count)?, deadline) {
+            (Some(mut set), _) => match set.wait(deadline) {
+                Err(Errno::RESTART_ALWAYS) if !signal::is_interrupted() => continue,
+                result => result,
+            },
+            (None, None) => others(row, args(FOR_EVER)),
+            // A signal for another thread may make it begin anew.
+            (None, Some(deadline)) => {
+                pass_again(row, || args(rest(deadline).div_ceil(MILLISECOND).min(i32::MAX as u64)))
+            }
+        };
     };
     let Some(deadline) = deadline.filter(|_| result == Err(INTERRUPTED)) else { return result };
     if let Some(user) = task::current().user() {

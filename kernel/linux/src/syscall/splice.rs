@@ -39,7 +39,7 @@ impl End {
     /// What a descriptor stands for.
     fn of(fd: u64) -> Result<Self, Errno> {
         let files = files::table()?;
-        match files.find(fd) {
+        match files::find(fd) {
             Some(file) => Ok(Self::Local(file)),
             None if files.is_hidden(fd) => Err(Errno::EBADF),
             None => Ok(Self::Remote(fd)),

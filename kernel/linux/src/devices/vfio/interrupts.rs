@@ -25,7 +25,7 @@ use crtos_core::{
 use super::place::{Device, Place};
 use crate::{
     abi::{Errno, SysResult},
-    files::{self, Description, Object},
+    files::{self, event::Signaller},
     memory::user,
 };
 
@@ -33,7 +33,7 @@ use crate::{
 pub const MOST: usize = 8;
 
 /// An eventfd, or nobody.
-type Ear = SpinLock<Option<Arc<Description>>>;
+type Ear = SpinLock<Option<Signaller>>;
 
 /// Who hears a function.
 pub(super) struct Lines {
@@ -69,24 +69,22 @@ impl Handler for Line {
 /// Tells who hears it. Any context.
 fn signal(ear: &Ear) {
     // The lock keeps the file, which is not to be closed in an interrupt.
-    if let Some(file) = &*ear.lock()
-        && let Object::Event(event) = &file.object
-    {
+    if let Some(event) = &*ear.lock() {
         event.signal();
     }
 }
 
 /// Somebody else, or nobody, hears it from now on. May sleep.
-fn set(ear: &Ear, file: Option<Arc<Description>>) {
-    let before = core::mem::replace(&mut *ear.lock(), file);
+fn set(ear: &Ear, event: Option<Signaller>) {
+    let before = core::mem::replace(&mut *ear.lock(), event);
     drop(before);
 }
 
 /// The eventfd of a descriptor, or nobody.
-fn event(fd: i32) -> Result<Option<Arc<Description>>, Errno> {
+fn event(fd: i32) -> Result<Option<Signaller>, Errno> {
     let Ok(fd) = u32::try_from(fd) else { return Ok(None) };
     match files::find(fd.into()) {
-        Some(file) if matches!(file.object, Object::Event(_)) => Ok(Some(file)),
+        Some(file) => Signaller::new(file).map(Some),
         None if !files::table()?.is_remote(fd) => Err(Errno::EBADF),
         _ => Err(Errno::EINVAL),
     }
@@ -96,7 +94,7 @@ fn event(fd: i32) -> Result<Option<Arc<Description>>, Errno> {
 pub(super) enum Meant {
     None,
     Bools(Vec<u8>),
-    Events(Vec<Option<Arc<Description>>>),
+    Events(Vec<Option<Signaller>>),
 }
 
 /// Reads what follows a request, at an address. With no function locked: a file may end here.
@@ -290,8 +288,8 @@ fn messages(
             if there < count {
                 return if there > 0 { Ok(there as u64) } else { Err(Errno::ENOSPC) };
             }
-            for (number, file) in numbers.zip(events) {
-                set(&place.lines.messages[number], file);
+            for (number, event) in numbers.zip(events) {
+                set(&place.lines.messages[number], event);
             }
             device.interrupts = Some((asked.kind, count as u32));
             return start(place, device, count).inspect_err(|_| stop(place, device));

@@ -10,9 +10,7 @@ use linux_raw_sys::general as linux;
 use super::{create::make, effective_uid, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{
-        self, Description, Files, Object, device::Device, last_words::LastWords, names, pipe::Pipe,
-    },
+    files::{self, Description, Object, device::Device, last_words::LastWords, names, pipe::Pipe},
     memory::{mappings, maps},
     remote::is_capable,
     syscall::cpu_numbers,
@@ -60,15 +58,15 @@ pub(super) fn open_local(path: UserAddr, flags: u32) -> Option<SysResult> {
         Some(device) => Ok(Object::Device(device)),
         None => match LastWords::named(path, flags) {
             Some(words) => words.map(Object::LastWords),
-            None => reopen(&*named(&files, path)?, flags)?,
+            None => reopen(&*named(path)?, flags)?,
         },
     };
     Some(object.and_then(|object| make(&files, object, flags | linux::O_LARGEFILE)))
 }
 
 /// The local file of the descriptor that a path names.
-pub(super) fn named(files: &Files, path: UserAddr) -> Option<Arc<Description>> {
-    files.find(names::descriptor(path)?)
+pub(super) fn named(path: UserAddr) -> Option<Arc<Description>> {
+    files::find(names::descriptor(path)?)
 }
 
 /// EACCES if a pipe is another user's: one end of it, which the caller has, does not give it the

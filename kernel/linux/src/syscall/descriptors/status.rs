@@ -71,7 +71,7 @@ pub fn newfstatat(row: &Row, args: Args) -> SysResult {
 pub(super) fn linked(path: UserAddr, flags: u64) -> Result<Option<Arc<Description>>, Errno> {
     let files = files::table()?;
     let follows = flags as u32 & linux::AT_SYMLINK_NOFOLLOW == 0 && files.has_devices();
-    Ok(if follows { named(&files, path) } else { None })
+    Ok(if follows { named(path) } else { None })
 }
 
 /// readlink(path, buffer, size).

@@ -2,13 +2,15 @@
 //! Reading and writing.
 
 use crtos_abi::UserAddr;
-use crtos_syscalls::Row;
+use crtos_syscalls::{Row, lookup};
 use linux_raw_sys::general as linux;
 
 use super::{elsewhere, local};
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Memory, Object},
+    memory::user,
+    remote::pass,
 };
 
 /// Position that means the file's own.
@@ -21,7 +23,11 @@ pub fn read(row: &Row, args: Args) -> SysResult {
 
 /// write(fd, buffer, length).
 pub fn write(row: &Row, args: Args) -> SysResult {
-    write_from(row, args, Memory::one)
+    let [fd, buffer, length, ..] = args;
+    write_from(row, args, Memory::one, |done| {
+        let rest = (UserAddr::new(buffer).wrapping_add(done), length - done);
+        write_rest(fd, done, [Ok(rest)])
+    })
 }
 
 /// readv(fd, vector, count).
@@ -31,7 +37,68 @@ pub fn readv(row: &Row, args: Args) -> SysResult {
 
 /// writev(fd, vector, count).
 pub fn writev(row: &Row, args: Args) -> SysResult {
-    write_from(row, args, Memory::vector)
+    let [fd, vector, count, ..] = args;
+    write_from(row, args, Memory::vector, |done| {
+        let mut before = done;
+        let rest = (0..count).map(|index| {
+            let at = UserAddr::new(vector).wrapping_add(index * 16);
+            let [start, length] = user::read_words(at)?;
+            let skipped = before.min(length);
+            before -= skipped;
+            Ok((UserAddr::new(start).wrapping_add(skipped), length - skipped))
+        });
+        write_rest(fd, done, rest)
+    })
+}
+
+/// As [`read_to`]. Where the file leaves the realm in the middle of a write, `rest` goes on behind
+/// what was written.
+#[inline(always)]
+fn write_from(
+    row: &Row,
+    args: Args,
+    ranges: impl FnOnce(UserAddr, u64) -> Result<Memory, Errno>,
+    rest: impl FnOnce(u64) -> u64,
+) -> SysResult {
+    let file = local!(row, args);
+    if !file.writes {
+        return Err(Errno::EBADF);
+    }
+    let mut memory = ranges(UserAddr::new(args[1]), args[2])?;
+    let written = file.write(&mut memory, false)?;
+    let is_cut = memory.left() > 0 && file.has_left();
+    let waits = is_cut && file.status() & linux::O_NONBLOCK == 0;
+    Ok(if waits { rest(written) } else { written })
+}
+
+/// Has Linux write those ranges to its file, behind `done` bytes; tells how many there are then.
+#[cold]
+fn write_rest(
+    fd: u64,
+    done: u64,
+    ranges: impl IntoIterator<Item = Result<(UserAddr, u64), Errno>>,
+) -> u64 {
+    let mut done = done;
+    if files::find(fd).is_some() {
+        return done;
+    }
+    for range in ranges {
+        let Ok((start, length)) = range else { break };
+        if length == 0 {
+            continue;
+        }
+        let args = [fd, start.get(), length, 0, 0, 0];
+        match lookup(linux::__NR_write.into()).map(|row| pass(row, args)) {
+            Some(Ok(written)) => {
+                done += written;
+                if written < length {
+                    break;
+                }
+            }
+            _ => break,
+        }
+    }
+    done
 }
 
 /// `ranges`: what the second and the third argument of a transfer say of the program's memory.
@@ -46,19 +113,6 @@ pub(super) fn read_to(
         return Err(Errno::EBADF);
     }
     file.read(&mut ranges(UserAddr::new(args[1]), args[2])?, false)
-}
-
-#[inline(always)]
-pub(super) fn write_from(
-    row: &Row,
-    args: Args,
-    ranges: impl FnOnce(UserAddr, u64) -> Result<Memory, Errno>,
-) -> SysResult {
-    let file = local!(row, args);
-    if !file.writes {
-        return Err(Errno::EBADF);
-    }
-    file.write(&mut ranges(UserAddr::new(args[1]), args[2])?, false)
 }
 
 /// Whether a position can be given.

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What Linux has in place of a local file that has left the realm ([`super::leaving`]): kept under
+//! a number until no process of the realm has the local file any more.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crtos_abi::channel::{SUCCESSOR_WORDS, SUCCESSORS};
+use crtos_channel::{DoorbellCpu, Operation};
+
+use crtos_core::sync::SpinLock;
+
+use super::Events;
+use crate::{
+    abi::{Errno, SysResult, linux_result},
+    remote::{self, end},
+};
+
+/// The numbers in use.
+static IN_USE: SpinLock<[u64; SUCCESSOR_WORDS]> = SpinLock::new([0; SUCCESSOR_WORDS]);
+
+/// A file of Linux that a local one, or an end of a pipe, has become. Linux lets it go when this is
+/// dropped, which rings.
+pub struct Successor {
+    number: u32,
+    /// It has the status flags of the local one, or somebody sees to that.
+    has_status: AtomicBool,
+}
+
+impl Successor {
+    /// Has Linux keep the file of descriptor `fd`; `None` if it keeps too many. Sleeps.
+    pub fn keep(fd: u64) -> Option<Self> {
+        let kept = Self { number: choose()?, has_status: AtomicBool::new(false) };
+        let keep = Operation::KeepSuccessor { fd: fd as u32, number: kept.number };
+        // What Linux does not have, it does not let go either.
+        linux_result(remote::request(keep).ok()?).ok().map(|_| kept)
+    }
+
+    /// A descriptor of it in the caller's shadow. Sleeps.
+    pub fn take(&self) -> SysResult {
+        linux_result(remote::request(Operation::TakeSuccessor { number: self.number })?)
+    }
+
+    /// Whether the caller is to give it the status flags of the local file: the first one.
+    pub fn wants_status(&self) -> bool {
+        !self.has_status.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let Some(channel) = remote::channel() else { return };
+        channel.drop_successor(self.number);
+        remote::ring_at(channel, DoorbellCpu::ANY);
+        // Last, so that who chooses the number sees that Linux has yet to let it go.
+        let (word, bit) = place(self.number);
+        IN_USE.lock()[word] &= !bit;
+    }
+}
+
+/// What a call of the local file returns: it is made again, and follows.
+pub fn made_again() -> Errno {
+    if end::has_ended() { Errno::EIO } else { Errno::RESTART_ALWAYS }
+}
+
+/// What the local file is ready for.
+pub fn events() -> Events {
+    if end::has_ended() { Events::ERROR } else { Events::LEFT }
+}
+
+fn place(number: u32) -> (usize, u64) {
+    (number as usize / 64, 1 << (number % 64))
+}
+
+/// A number that nobody uses, Linux neither.
+fn choose() -> Option<u32> {
+    let channel = remote::channel()?;
+    let mut in_use = IN_USE.lock();
+    let number = (0..SUCCESSORS as u32).find(|&number| {
+        let (word, bit) = place(number);
+        in_use[word] & bit == 0 && !channel.is_successor_dropped(number)
+    })?;
+    let (word, bit) = place(number);
+    in_use[word] |= bit;
+    Some(number)
+}
