@@ -487,3 +487,23 @@ CASE(a_reader_that_fails_leaves_the_bytes_to_the_next)
 	await_attempt(&bad);
 	CHECK(good.result == 1 && byte == 'x' && bad.result == -1 && bad.error == EFAULT);
 }
+
+/* As of a write of up to PIPE_BUF bytes all come or none, and of a longer one whole pages. */
+CASE(a_write_of_what_cannot_be_read_leaves_no_piece)
+{
+	const int rights = PROT_READ | PROT_WRITE;
+	char *area = mmap(NULL, 4 * 4096, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int ends[2], waiting;
+
+	CHECK(area != MAP_FAILED && mprotect(area + 3 * 4096, 4096, PROT_NONE) == 0);
+	CHECK(pipe(ends) == 0);
+	FAILS(EFAULT, write(ends[1], area + 3 * 4096 - 96, 200));
+	CHECK(ioctl(ends[0], FIONREAD, &waiting) == 0 && waiting == 0);
+	CHECK(write(ends[1], area, 10) == 10);
+	FAILS(EFAULT, write(ends[1], area + 3 * 4096 - 96, 200));
+	FAILS(EFAULT, write(ends[1], area + 3 * 4096 - 96, 4096));
+	CHECK(ioctl(ends[0], FIONREAD, &waiting) == 0 && waiting == 10);
+	CHECK(write(ends[1], area + 4096 - 96, 4 * 4096) == 2 * 4096);
+	CHECK(ioctl(ends[0], FIONREAD, &waiting) == 0 && waiting == 10 + 2 * 4096);
+	CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && munmap(area, 4 * 4096) == 0);
+}

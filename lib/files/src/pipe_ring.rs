@@ -149,8 +149,8 @@ impl PipeRing {
     }
 
     /// Calls `fill` with room for `length` bytes (less than a page) behind those of the last
-    /// buffer. Returns how many bytes `fill` says that it wrote; `None` if there is no room, or the
-    /// buffer is a packet.
+    /// buffer. Returns how many there are more: none if `fill` says that it wrote fewer; `None` if
+    /// there is no room, or the buffer is a packet.
     pub fn append(
         &mut self,
         length: usize,
@@ -160,14 +160,16 @@ impl PipeRing {
         let buffer = self.buffers[last]
             .as_mut()
             .filter(|buffer| !buffer.packet && buffer.end + length <= PAGE)?;
-        let filled = fill(&mut buffer.page[buffer.end..buffer.end + length]).min(length);
-        buffer.end += filled;
-        self.bytes += filled;
-        Some(filled)
+        if fill(&mut buffer.page[buffer.end..buffer.end + length]) < length {
+            return Some(0);
+        }
+        buffer.end += length;
+        self.bytes += length;
+        Some(length)
     }
 
     /// Calls `fill` with room for `length` bytes, at most a page, in a buffer of their own. A
-    /// buffer is free. Returns how many bytes `fill` says that it wrote.
+    /// buffer is free. Returns how many there are more: none if `fill` says that it wrote fewer.
     pub fn push(
         &mut self,
         length: usize,
@@ -179,16 +181,15 @@ impl PipeRing {
             None => page()?,
         };
         let length = length.min(PAGE);
-        let filled = fill(&mut page[..length]).min(length);
-        if filled == 0 || self.is_full() {
+        if fill(&mut page[..length]) < length || self.is_full() {
             self.keep(page);
             return Ok(0);
         }
         let index = self.index(self.count);
-        self.buffers[index] = Some(Buffer { page, start: 0, end: filled, packet });
+        self.buffers[index] = Some(Buffer { page, start: 0, end: length, packet });
         self.count += 1;
-        self.bytes += filled;
-        Ok(filled)
+        self.bytes += length;
+        Ok(length)
     }
 
     /// Returns the bytes of the first buffer.
