@@ -250,13 +250,25 @@ CASE(a_mapping_that_is_wrong_in_two_ways_has_the_error_of_linux)
 {
 	char path[] = "/tmp/mapped-XXXXXX";
 	int fd = mkstemp(path), other = open(path, O_WRONLY);
+	char *taken = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	CHECK(taken != MAP_FAILED);
 	FAILS(EBADF, (long)mmap(NULL, 0, PROT_READ, MAP_SHARED, -1, 0));
 	FAILS(EINVAL, (long)mmap(NULL, 0, PROT_READ, MAP_SHARED, -1, 1));
 	FAILS(EINVAL, (long)mmap(NULL, 0, PROT_READ, MAP_SHARED, other, 0));
 	FAILS(EINVAL, (long)mmap(NULL, PAGE, PROT_READ, 0, other, 0));
 	FAILS(EBADF, (long)mmap(NULL, PAGE, PROT_READ, 0, -1, 0));
 	FAILS(EACCES, (long)mmap(NULL, PAGE, PROT_READ, MAP_SHARED, other, 0));
+	FAILS(EINVAL, (long)mmap(taken + 8, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, other, 0));
+	FAILS(EBADF, (long)mmap(taken + 8, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, -1, 0));
+	FAILS(EEXIST, (long)mmap(taken, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_FIXED_NOREPLACE,
+				 fd, 0));
+	FAILS(EEXIST, (long)mmap(taken, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE,
+				 other, 0));
+	FAILS(EEXIST, (long)mmap(taken, PAGE, PROT_READ, MAP_FIXED_NOREPLACE, fd, 0));
+	CHECK(munmap(taken, PAGE) == 0);
+	FAILS(EOPNOTSUPP, (long)mmap(taken, PAGE, PROT_READ,
+				     MAP_SHARED_VALIDATE | MAP_FIXED_NOREPLACE, fd, 0));
 	CHECK(close(other) == 0 && close(fd) == 0 && unlink(path) == 0);
 }
 

@@ -600,6 +600,31 @@ CASE(shared_zeros_are_written_by_who_may_write_the_file)
 }
 
 /* Who has as many mappings as there can be can take them back. */
+CASE(zeros_know_no_flags_of_their_own)
+{
+	int zero = open("/dev/zero", O_RDWR);
+	char *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE, zero, 0);
+	int none = MAP_SHARED_VALIDATE | MAP_ANONYMOUS;
+
+	CHECK(shared != MAP_FAILED && (shared[0] = 1) == 1 && munmap(shared, PAGE) == 0);
+	FAILS(EOPNOTSUPP, (long)mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC,
+				     zero, 0));
+	FAILS(EINVAL, (long)mmap(NULL, PAGE, PROT_READ, none, -1, 0));
+	CHECK(close(zero) == 0);
+}
+
+CASE(what_moves_onto_itself_is_refused_whatever_is_there)
+{
+	const int moves = MREMAP_MAYMOVE | MREMAP_FIXED;
+	char *area = map(4 * PAGE, PROT_READ);
+
+	CHECK(munmap(area + PAGE, PAGE) == 0);
+	FAILS(EINVAL, (long)mremap(area, 3 * PAGE, 3 * PAGE, moves, area + PAGE));
+	FAILS(EINVAL, (long)mremap(area + PAGE, PAGE, 2 * PAGE, moves, area));
+	FAILS(EFAULT, (long)mremap(area + PAGE, PAGE, PAGE, moves, area + 3 * PAGE));
+	munmap(area, 4 * PAGE);
+}
+
 CASE(no_mapping_is_one_too_many_to_be_unmapped)
 {
 	enum { MOST = 65530 };

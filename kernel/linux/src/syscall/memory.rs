@@ -115,11 +115,22 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         }
         return Err(Errno::EINVAL);
     }
-    let anonymous = matches!(what, What::Memory { .. });
-    // MAP_SYNC is among them: what is mapped is memory.
-    if kind == linux::MAP_SHARED_VALIDATE && !anonymous && flags & !VALID != 0 {
-        return Err(Errno::EOPNOTSUPP);
+    let address = UserAddr::new(address);
+    if let Some(error) = misplaced(address, length, flags)? {
+        // Before what the file has to say, but that there is none.
+        if matches!(what, What::File) {
+            mappings::is_open(fd)?;
+        }
+        return Err(error);
     }
+    let anonymous = matches!(what, What::Memory { .. });
+    let kind = match kind {
+        linux::MAP_SHARED_VALIDATE if has(linux::MAP_ANONYMOUS) => return Err(Errno::EINVAL),
+        // MAP_SYNC is among them: what is mapped is memory.
+        linux::MAP_SHARED_VALIDATE if flags & !VALID != 0 => return Err(Errno::EOPNOTSUPP),
+        linux::MAP_SHARED_VALIDATE => linux::MAP_SHARED,
+        kind => kind,
+    };
     if anonymous && !matches!(kind, linux::MAP_SHARED | linux::MAP_PRIVATE) {
         return Err(Errno::EINVAL);
     }
@@ -127,7 +138,6 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         return Err(Errno::ENOMEM);
     }
     let length = pages(length)?;
-    let address = UserAddr::new(address);
     let placement = if has(linux::MAP_FIXED_NOREPLACE) {
         Placement::NoReplace(address)
     } else if has(linux::MAP_FIXED) {
@@ -169,6 +179,22 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         tell_locked(&space, locked_before);
     }
     Ok(start.get())
+}
+
+/// Why nothing can be mapped at a fixed address, whatever it is.
+fn misplaced(address: UserAddr, length: u64, flags: u32) -> Result<Option<Errno>, Errno> {
+    let keeps = flags & linux::MAP_FIXED_NOREPLACE != 0;
+    if !keeps && flags & linux::MAP_FIXED == 0 {
+        return Ok(None);
+    }
+    if !address.is_page_aligned() {
+        return Ok(Some(Errno::EINVAL));
+    }
+    let end = address.checked_add(pages(length)?).filter(|&end| end <= UserAddr::END);
+    Ok(match end {
+        None => Some(Errno::ENOMEM),
+        Some(end) => (keeps && space()?.is_taken(&(address..end))).then_some(Errno::EEXIST),
+    })
 }
 
 /// What is mapped.
@@ -327,6 +353,11 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     }
     let (old, new) =
         (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
+    // Before what is there has to say.
+    let overlaps = address.saturating_add(old) > to && to.saturating_add(new) > address;
+    if (fixed || stays) && overlaps {
+        return Err(Errno::EINVAL);
+    }
     let space = space()?;
     let concerned =
         mappings::concern(&space, address, old) || fixed && mappings::concern(&space, to, new);

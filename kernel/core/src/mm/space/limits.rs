@@ -67,6 +67,11 @@ impl AddressSpace {
         usage.locked.saturating_add(more)
     }
 
+    /// Whether something is mapped in a range.
+    pub fn is_taken(&self, range: &Range<UserAddr>) -> bool {
+        self.next_region(range.start).is_some_and(|region| region.start < range.end)
+    }
+
     /// Where a hole begins in a range, or its end.
     pub fn mapped_until(&self, range: &Range<UserAddr>) -> UserAddr {
         let mut at = range.start;
