@@ -5,6 +5,7 @@
  * so the file is kept here, under a number that the kernel chooses, until the kernel says
  * that nobody has the local one any more.
  */
+#include <linux/eventfd.h>
 #include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -22,6 +23,23 @@ static void put_successor(struct crtos_realm *realm, u32 number, struct file *fi
 		fput(file);
 }
 
+/*
+ * Pipes and eventfds refer to no other files. One that did, as a socket does on whose way a
+ * descriptor is, could keep the process from ever being released.
+ */
+static bool may_be_kept(struct file *file)
+{
+	struct eventfd_ctx *event;
+
+	if (S_ISFIFO(file_inode(file)->i_mode))
+		return true;
+	event = eventfd_ctx_fileget(file);
+	if (IS_ERR(event))
+		return false;
+	eventfd_ctx_put(event);
+	return true;
+}
+
 /**
  * crtos_successor_keep() - CRTOS_OP_KEEP_SUCCESSOR: keep a file
  * @realm: the realm
@@ -35,7 +53,7 @@ s64 crtos_successor_keep(struct crtos_realm *realm, struct file *file, u64 numbe
 {
 	if (!file)
 		return -EBADF;
-	if (number >= CRTOS_SUCCESSORS) {
+	if (number >= CRTOS_SUCCESSORS || !may_be_kept(file)) {
 		fput(file);
 		return -EINVAL;
 	}
