@@ -353,12 +353,13 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     }
     let (old, new) =
         (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
-    // Before what is there has to say.
+    let space = space()?;
+    // Before what lies behind the first page has to say.
     let overlaps = address.saturating_add(old) > to && to.saturating_add(new) > address;
-    if (fixed || stays) && overlaps {
+    let begins = space.is_taken(&(address..address.saturating_add(PAGE_SIZE)));
+    if (fixed || stays) && overlaps && begins {
         return Err(Errno::EINVAL);
     }
-    let space = space()?;
     let concerned =
         mappings::concern(&space, address, old) || fixed && mappings::concern(&space, to, new);
     let how = match may_move {
