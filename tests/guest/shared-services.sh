@@ -56,10 +56,9 @@ varnish() {
 	echo "varnishd in $server, its tools in $client"
 }
 
-# A program of the realm writes events into rings, which Linux's session daemon empties. (The daemon
-# passes a pipe that another of its processes has, too, which it cannot in the realm.)
+# A program writes events into rings, which a session daemon empties.
 trace() {
-	local pid count
+	local program=$1 daemon=$2 pid count
 	cat >traced.c <<-'X'
 		#include <lttng/tracef.h>
 		#include <pthread.h>
@@ -83,7 +82,7 @@ trace() {
 	gcc -o traced traced.c -llttng-ust -ldl -pthread || { fail 'no traced program'; return; }
 	mkdir -p home
 	export HOME=/tmp/shared/home LTTNG_HOME=/tmp/shared/home LTTNG_UST_REGISTER_TIMEOUT=-1
-	(on linux lttng-sessiond --no-kernel) >sessiond.log 2>&1 &
+	(on $daemon lttng-sessiond --no-kernel) >sessiond.log 2>&1 &
 	pid=$!
 	await 'lttng list -u >/dev/null 2>&1' 300 || fail "sessiond: $(tail -n 3 sessiond.log)"
 	{
@@ -91,14 +90,14 @@ trace() {
 		lttng enable-event -u 'lttng_ust_tracef:*'
 		lttng start
 	} >told 2>&1 || fail "lttng: $(cat told)"
-	(on realm ./traced) || fail "traced: status $?"
+	(on $program ./traced) || fail "traced: status $?"
 	{ lttng stop; lttng destroy; } >told 2>&1 || fail "lttng: $(cat told)"
 	count=$(babeltrace2 traces | grep -c number)
 	[ "$count" = 3000 ] || fail "of 3000 events $count come"
 	kill $pid
 	wait $pid
-	rm -f /dev/shm/lttng-ust-wait-*
-	echo 'lttng: events of the realm'
+	rm -rf traces /dev/shm/lttng-ust-wait-*
+	echo "lttng: events of $program, a daemon in $daemon"
 }
 
 # The frames lie in a segment of the one that sends.
@@ -248,7 +247,7 @@ languages() {
 }
 
 each_way varnish
-trace
+each_way trace
 each_way video
 each_way berkeley
 each_way samba
