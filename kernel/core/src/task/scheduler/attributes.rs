@@ -17,7 +17,7 @@ pub(in crate::task) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
     let sched = state.of(thread);
     let before = sched.urgency();
     sched.scheduling.set(scheduling);
-    state.begin_turn(thread);
+    state.renew_slice(thread);
     let reserved = scheduling.policy == Policy::Deadline;
     sched.set_server(reserved.then(|| match sched.server() {
         // Who asks again has used what it has used.

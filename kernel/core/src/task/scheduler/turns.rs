@@ -89,8 +89,8 @@ impl State {
         }
     }
 
-    /// Has `thread`, which has been charged, begin a slice.
-    pub(super) fn begin_turn(&self, thread: &Thread) {
+    /// Gives `thread`, which has been charged, a whole slice anew.
+    pub(super) fn renew_slice(&self, thread: &Thread) {
         let sched = self.of(thread);
         let slice = time::clock().ticks(sched.scheduling.get().slice());
         sched.slice_until.set(thread.ticks_run() + slice);
@@ -121,7 +121,7 @@ impl State {
 
     fn end_of_slice(&self, thread: &Thread) -> Nanos {
         if self.has_used_slice(thread) {
-            self.begin_turn(thread);
+            self.renew_slice(thread);
         }
         let sched = self.of(thread);
         let has_others = || sched.urgency().level().is_ok_and(|level| self.ready.has(level));
