@@ -16,6 +16,7 @@
 //! | [`inet`] | UDP and TCP |
 //! | [`net`] | network interfaces |
 //! | [`packet`] | frames of these as they are |
+//! | [`room`] | the room for what waits in a socket |
 //! | [`stamps`] | time stamps of what is received and sent |
 
 pub mod arrivals;
@@ -28,4 +29,5 @@ mod ifreq;
 pub mod inet;
 pub mod net;
 pub mod packet;
+mod room;
 pub mod stamps;

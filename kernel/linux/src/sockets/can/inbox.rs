@@ -16,6 +16,7 @@ use crate::{
     abi::Errno,
     files::{Events, Watchers},
     signal,
+    sockets::room,
 };
 
 /// Messages that wait, and who waits for them.
@@ -98,19 +99,7 @@ impl<M> Inbox<M> {
 
     /// Changes the room. As under Linux, what waits stays. May sleep.
     pub fn resize(&self, bytes: u32) -> Result<(), Errno> {
-        loop {
-            let others = self.queue.lock().len();
-            let mut fresh = queue(bytes, others)?;
-            let mut place = self.queue.lock();
-            let has_all = fresh.take_all(&mut place);
-            if has_all {
-                core::mem::swap(&mut *place, &mut fresh);
-            }
-            drop(place);
-            if has_all {
-                return Ok(());
-            }
-        }
+        room::change(&self.queue, Queue::len, |others| queue(bytes, others), Queue::take_all)
     }
 }
 

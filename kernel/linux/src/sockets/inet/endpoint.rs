@@ -46,6 +46,7 @@ use crate::{
             buffer::with_buffer,
             interface::{Asked, Reporter, Stamp},
         },
+        room,
     },
 };
 
@@ -595,19 +596,8 @@ impl Endpoint {
 
     /// Changes the room for datagrams that wait. As under Linux, what waits stays. May sleep.
     fn resize(&self) -> Result<(), Errno> {
-        loop {
-            let others = self.inbox.lock().len();
-            let mut fresh = inbox(self.common.receive_buffer(), others)?;
-            let mut place = self.inbox.lock();
-            let has_all = fresh.take_all(&mut place);
-            if has_all {
-                core::mem::swap(&mut *place, &mut fresh);
-            }
-            drop(place);
-            if has_all {
-                return Ok(());
-            }
-        }
+        let make = |others| inbox(self.common.receive_buffer(), others);
+        room::change(&self.inbox, Inbox::len, make, Inbox::take_all)
     }
 
     fn join(&self, (group, index): (Ipv4Addr, u32)) -> Result<(), Errno> {
