@@ -38,16 +38,18 @@ impl<T> Mutex<T> {
 
     /// Takes it; may sleep. Wakes that come meanwhile are kept for the next [`super::block`].
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if !self.change(0, own_word()) {
+        let own = own_word();
+        if !self.change(0, own) {
             self.wait();
         }
-        MutexGuard { mutex: self, not_send: PhantomData }
+        MutexGuard { mutex: self, own, not_send: PhantomData }
     }
 
     /// Takes it if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         // Not `then_some`: a guard that is made and dropped would unlock what somebody else holds.
-        self.change(0, own_word()).then(|| MutexGuard { mutex: self, not_send: PhantomData })
+        let own = own_word();
+        self.change(0, own).then(|| MutexGuard { mutex: self, own, not_send: PhantomData })
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
@@ -82,12 +84,6 @@ impl<T> Mutex<T> {
         scheduler::wait_for_grant();
     }
 
-    fn unlock(&self) {
-        if !self.change(own_word(), 0) {
-            self.hand_over();
-        }
-    }
-
     #[cold]
     fn hand_over(&self) {
         let mut graph = inheritance::graph();
@@ -111,6 +107,8 @@ fn own_word() -> u32 {
 /// A held [`Mutex`].
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
+    /// The word of the mutex while nobody waits.
+    own: u32,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -131,6 +129,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
-        self.mutex.unlock();
+        if !self.mutex.change(self.own, 0) {
+            self.mutex.hand_over();
+        }
     }
 }

@@ -5,6 +5,7 @@
 use super::scheduler::block_and;
 use super::thread::{MAX_THREADS, by_id};
 use super::{Thread, WakeReason, current};
+use crate::arch::InterruptsOff;
 use crate::sync::SpinLock;
 use crate::time::Nanos;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -15,6 +16,12 @@ use crtos_locks::{LevelQueue, Node};
 static NODES: [Node; MAX_THREADS] = [const { Node::new() }; MAX_THREADS];
 /// Whether a thread is in a queue, or about to be woken by somebody who took it off one.
 static QUEUED: [AtomicBool; MAX_THREADS] = [const { AtomicBool::new(false) }; MAX_THREADS];
+
+/// Whether the current thread is in a queue. Most are woken by who has taken them off theirs.
+#[inline(always)]
+fn is_queued() -> bool {
+    QUEUED[usize::from(current().id.0)].load(Ordering::Acquire)
+}
 
 /// Threads that wait for something.
 pub struct WaitQueue {
@@ -105,8 +112,8 @@ impl WaitQueue {
     #[inline(never)]
     fn sleep(&self, deadline: Option<Nanos>) -> WakeReason {
         block_and(deadline, |reason| {
-            if reason != WakeReason::Timeout {
-                self.remove();
+            if reason != WakeReason::Timeout && is_queued() {
+                self.take_out();
             }
         })
     }
@@ -114,15 +121,17 @@ impl WaitQueue {
     /// Removes the current thread; `false` if it is not there, because it was woken.
     #[inline(always)]
     fn remove(&self) -> bool {
-        // Most are woken by who has taken them off the queue.
-        let me = current().id.0;
-        QUEUED[usize::from(me)].load(Ordering::Acquire) && self.take_out(me)
+        is_queued() && {
+            let _interrupts = InterruptsOff::take();
+            self.take_out()
+        }
     }
 
-    /// Takes thread `me`, the current one, out of the queue; `false` if it is not there.
+    /// Takes the current thread out of the queue; `false` if it is not there. Interrupts off.
     #[inline(never)]
-    fn take_out(&self, me: u16) -> bool {
-        let mut waiters = self.waiters.lock();
+    fn take_out(&self) -> bool {
+        let me = current().id.0;
+        let mut waiters = self.waiters.lock_quietly();
         let queued = QUEUED[usize::from(me)].swap(false, Ordering::Relaxed);
         if queued {
             waiters.remove(&NODES, me);
