@@ -54,10 +54,11 @@ impl Lead {
     /// Says whether the thread leads and was asked. If so, it leads no more, and does what it was
     /// asked for.
     pub fn take_over(&self, thread: u16) -> bool {
-        let next = |word: u32| (is_of(word, thread) && word & ASKED != 0).then_some(0);
-        // Nearly always there is nothing to do.
-        self.0.load(Ordering::SeqCst) & ASKED != 0
-            && self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
+        let word = self.0.load(Ordering::SeqCst);
+        // Once it was asked, nobody but itself changes the word.
+        word & ASKED != 0
+            && is_of(word, thread)
+            && self.0.compare_exchange(word, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// The thread leads no more, if it did. Says whether it was asked, and has not taken over.

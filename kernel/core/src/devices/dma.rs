@@ -164,7 +164,7 @@ impl OwnMemory {
     }
 
     /// Copies from there, while the function may write.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, offset: u64, to: &mut [u8]) {
         assert!(offset.saturating_add(to.len() as u64) <= self.bytes);
         // SAFETY: it lies in the block, which is mapped, and `to` is the kernel's own. The copy is

@@ -82,6 +82,7 @@ impl card::Memory for Memory {
         self.0.store(offset, value);
     }
 
+    #[inline(always)]
     fn read(&self, offset: u64, to: &mut [u8]) {
         self.0.read(offset, to);
     }

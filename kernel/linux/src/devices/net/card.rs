@@ -145,14 +145,9 @@ struct Untold {
 
 impl Untold {
     #[inline(always)]
-    fn news<'a>(
-        &self,
-        interface: &'a Arc<dyn Interface>,
-        index: u32,
-        buffer: &'a [u8],
-    ) -> News<'a> {
+    fn news<'a>(&self, index: u32, own: HardwareAddress, buffer: &'a [u8]) -> News<'a> {
         let Self { length, stamp, heard_by } = *self;
-        News { interface, index, frame: &buffer[..length], stamp, origin: None, heard_by }
+        News { index, own, frame: &buffer[..length], stamp, origin: None, heard_by }
     }
 }
 
@@ -350,16 +345,10 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     /// Hands what was taken over to a socket alone, and leaves it to the thread if it is anything
     /// to others.
     #[inline(always)]
-    fn tell_alone(
-        &self,
-        interface: &Arc<dyn Interface>,
-        work: &mut Work<K::Receiver>,
-        untold: Untold,
-        taker: &mut dyn Taker,
-    ) {
-        let news = untold.news(interface, self.index, &work.buffer);
-        taker.hear(&news);
-        let others = self.listeners.load(Ordering::Relaxed) > taker.listens_to(self.index).into();
+    fn tell_alone(&self, work: &mut Work<K::Receiver>, untold: Untold, taker: &mut dyn Taker) {
+        let news = untold.news(self.index, self.own, &work.buffer);
+        let listens = taker.hear(&news);
+        let others = self.listeners.load(Ordering::Relaxed) > listens.into();
         if others || interface::concerns_stack(&news) {
             work.untold = Some(Untold { heard_by: Some(taker.number()), ..untold });
         }
@@ -371,7 +360,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         let mut stint = Stint::begin();
         while !self.is_gone() {
             let mut has_taken = false;
-            while stint.rest().is_none() && self.hand_over(&interface, &mut buffer) {
+            while stint.rest().is_none() && self.hand_over(&mut buffer) {
                 has_taken = true;
             }
             self.tell_card(&mut self.work.lock());
@@ -398,7 +387,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
 
     /// Hands over a frame that has come, if the quota allows it; says whether there was one. Nobody
     /// who leads waits for that, and lends its priority to filters of others.
-    fn hand_over(&self, interface: &Arc<dyn Interface>, buffer: &mut Box<[u8]>) -> bool {
+    fn hand_over(&self, buffer: &mut Box<[u8]>) -> bool {
         let untold = {
             let mut work = self.work.lock();
             work.is_telling = false;
@@ -416,7 +405,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
             untold
         };
         if let Some(untold) = untold {
-            interface::received(&untold.news(interface, self.index, buffer));
+            interface::received(&untold.news(self.index, self.own, buffer));
         }
         true
     }
@@ -454,7 +443,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     /// Takes one frame, for a thread that was woken in place of the card's. Says whether it may
     /// still lead, and whether the card's thread has something left to do.
     #[inline(always)]
-    fn take_one(&self, interface: &Arc<dyn Interface>, taker: &mut dyn Taker) -> (bool, bool) {
+    fn take_one(&self, taker: &mut dyn Taker) -> (bool, bool) {
         let mut work = self.work.lock();
         if self.is_gone() || work.untold.is_some() || work.is_telling {
             return (false, true);
@@ -470,7 +459,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         };
         work.quota.spend();
         if let Some(untold) = taken {
-            self.tell_alone(interface, &mut work, untold, taker);
+            self.tell_alone(&mut work, untold, taker);
         }
         // The receiver tells the card by itself of buffers, when they are some.
         B::settle(&self.registers);
@@ -691,11 +680,11 @@ impl<K: Kind, B: Bus> Interface for Driven<K, B> {
         }
     }
 
-    fn take_over(&self, own: &Arc<dyn Interface>, taker: &mut dyn Taker) -> bool {
+    fn take_over(&self, taker: &mut dyn Taker) -> bool {
         if !self.lead.take_over(task::current().id.0) {
             return true;
         }
-        let (leads, leaves_some) = self.take_one(own, taker);
+        let (leads, leaves_some) = self.take_one(taker);
         if leaves_some {
             self.wake();
         }

@@ -91,9 +91,9 @@ pub trait Interface: Send + Sync {
     /// context; what follows as well.
     fn offer(&self);
 
-    /// Takes a frame for `taker`, if the calling thread was woken for that. `own`: itself. Says
+    /// Takes a frame for `taker`, if the calling thread was woken for that. Says
     /// whether the thread may still [lead](Self::offer).
-    fn take_over(&self, own: &Arc<dyn Interface>, taker: &mut dyn Taker) -> bool;
+    fn take_over(&self, taker: &mut dyn Taker) -> bool;
 
     /// The calling thread waits no more.
     fn resign(&self);
@@ -150,11 +150,8 @@ pub trait Taker {
     /// The number of the socket.
     fn number(&self) -> u64;
 
-    /// Whether it listens to the interface with that number.
-    fn listens_to(&self, interface: u32) -> bool;
-
-    /// It hears a frame, as by [`Taps::hear`].
-    fn hear(&mut self, news: &News);
+    /// It hears a frame, as by [`Taps::hear`]. Says whether it listens to that interface.
+    fn hear(&mut self, news: &News) -> bool;
 }
 
 /// The calling thread waits for a frame for a socket.
@@ -180,7 +177,7 @@ impl Leading {
         if let Some(interface) = &self.interface
             && self.leads
         {
-            self.leads = interface.take_over(interface, taker);
+            self.leads = interface.take_over(taker);
         }
     }
 }
@@ -251,9 +248,9 @@ pub struct Asked {
 /// A frame on the wire.
 #[derive(Clone, Copy)]
 pub struct News<'a> {
-    /// The interface, and its number.
-    pub interface: &'a Arc<dyn Interface>,
+    /// The number of the interface, and its own address.
     pub index: u32,
+    pub own: HardwareAddress,
     /// The frame: its header and what is behind, without its checksum.
     pub frame: &'a [u8],
     /// When it came, or was handed to the card.
@@ -406,8 +403,9 @@ pub fn send(
         asked.tell(stamp, interface.index(), frame);
     }
     if let Some(taps) = TAPS.get() {
-        let (index, origin) = (interface.index(), Some(origin));
-        taps.hear(&News { interface, index, frame, stamp, origin, heard_by: None });
+        let (index, own) = (interface.index(), interface.hardware_address());
+        let origin = Some(origin);
+        taps.hear(&News { index, own, frame, stamp, origin, heard_by: None });
     }
     Ok(())
 }

@@ -57,8 +57,6 @@ pub struct Message {
 pub struct Wanted<'a> {
     /// Of the frame; as [`LinkAddress`] has them.
     protocol: u16,
-    interface: u32,
-    kind: u8,
     /// Bytes of the frame, from where the socket has it.
     whole: usize,
     /// What the socket gets of these.
@@ -69,8 +67,9 @@ impl Wanted<'_> {
     /// What is known of the frame, which is that of `news`.
     #[inline(always)]
     pub fn message(&self, core: &Core, news: &News) -> Message {
-        let Self { protocol, interface, kind, whole, .. } = *self;
+        let Self { protocol, whole, .. } = *self;
         let station = news.frame.get(6..12).and_then(|from| from.first_chunk()).copied();
+        let (interface, kind) = (news.index, kind_of(news));
         Message {
             from: LinkAddress { protocol, interface, kind, station },
             stamp: news.stamp,
@@ -152,6 +151,19 @@ pub fn protocol_of(frame: &[u8]) -> u16 {
     }
 }
 
+/// For whom the frame of `news` is.
+#[inline(always)]
+fn kind_of(news: &News) -> u8 {
+    let to = news.frame.first_chunk().copied().unwrap_or([0; 6]);
+    match to {
+        _ if news.origin.is_some() => OUTGOING,
+        [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => BROADCAST,
+        [first, ..] if first & 1 != 0 => GROUP,
+        _ if to == news.own => HOST,
+        _ => OTHER_HOST,
+    }
+}
+
 impl Reporter for Core {
     fn report(&self, report: &Report, frame: &[u8]) {
         self.common.errors.push(Entry::Sent(*report), frame);
@@ -213,20 +225,12 @@ impl Core {
         if !is_meant {
             return None;
         }
-        let to = news.frame.first_chunk().copied().unwrap_or([0; 6]);
-        let kind = match to {
-            _ if is_outgoing => OUTGOING,
-            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => BROADCAST,
-            [first, ..] if first & 1 != 0 => GROUP,
-            _ if to == news.interface.hardware_address() => HOST,
-            _ => OTHER_HOST,
-        };
         let start = if self.is_cooked { HEADER } else { 0 };
         let whole = news.frame.len() - start;
         // The last use of a filter may be this one.
         let filter = if wants.filters() { self.wants.filter() } else { None };
         let length = filter.map_or(whole, |filter| {
-            let bytes = news.frame;
+            let (bytes, kind) = (news.frame, kind_of(news));
             let (more, header) = (&[][..], HEADER);
             let frame = Frame { bytes, more, start, header, protocol, kind, interface: index };
             whole.min(filter.run(&frame) as usize)
@@ -235,7 +239,7 @@ impl Core {
             return None;
         }
         let part = &news.frame[start..start + length];
-        Some(Wanted { protocol, interface: index, kind, whole, part })
+        Some(Wanted { protocol, whole, part })
     }
 
     /// Keeps that part of a frame until somebody reads it. Thread context.

@@ -88,13 +88,9 @@ impl<R, F: Fn(&Message) -> R> Taker for Reader<'_, R, F> {
         self.core.number
     }
 
-    fn listens_to(&self, interface: u32) -> bool {
-        self.core.is_of(interface)
-    }
-
-    fn hear(&mut self, news: &News) {
+    fn hear(&mut self, news: &News) -> bool {
         let core = self.core;
-        let Some(wanted) = core.wanted(news) else { return };
+        let Some(wanted) = core.wanted(news) else { return core.is_of(news.index) };
         let part = wanted.part;
         let room = part.len().min(self.memory.left() as usize);
         if !self.how.peeks && core.is_next() && self.memory.write_if_there(&part[..room]) {
@@ -103,6 +99,7 @@ impl<R, F: Fn(&Message) -> R> Taker for Reader<'_, R, F> {
         } else {
             core.keep(&wanted.message(core, news), part);
         }
+        true
     }
 }
 
