@@ -102,6 +102,18 @@ CASE(what_has_no_room_stays)
 	CHECK(reads(a[0], "stays"));
 }
 
+CASE(what_is_not_asked_for_of_a_packet_stays)
+{
+	int packets[2], file = temporary();
+
+	CHECK(pipe2(packets, O_DIRECT) == 0);
+	CHECK(write(packets[1], "first", 5) == 5 && write(packets[1], "second", 6) == 6);
+	CHECK(splice(packets[0], NULL, b[1], NULL, 3, 0) == 3 && reads(b[0], "fir"));
+	CHECK(available(packets[0]) == 8 && reads(packets[0], "st"));
+	CHECK(splice(packets[0], NULL, file, NULL, 2, 0) == 2 && reads(packets[0], "cond"));
+	CHECK(pread(file, buffer, 100, 0) == 2 && !memcmp(buffer, "se", 2));
+}
+
 CASE(a_pipe_without_writers_has_ended)
 {
 	CHECK(write(b[1], buffer, PAGE) == PAGE);

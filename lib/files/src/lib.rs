@@ -25,4 +25,4 @@ pub use expirations::Expirations;
 pub use interests::Interests;
 pub use numbers::{Batch, NUMBERS, Numbers, WORDS};
 pub use pieces::{Piece, Pieces};
-pub use pipe_ring::{NoMemory, PAGE, PipeRing};
+pub use pipe_ring::{Claim, Loan, NoMemory, PAGE, PipeRing};

@@ -27,18 +27,30 @@ struct Buffer {
 
 /// The ring of buffers.
 pub struct PipeRing {
-    /// Its length is a power of two: `size`, or more after bytes were put back.
+    /// Their number is a power of two.
     buffers: Vec<Option<Buffer>>,
-    /// Buffers that writes may use, a power of two.
-    size: usize,
     /// Index of the first buffer in use.
     head: usize,
     /// Buffers in use.
     count: usize,
-    /// Bytes in all buffers.
+    /// Buffers that are lent, and places that are claimed: nothing else takes these.
+    lent: usize,
+    /// Bytes in the buffers in use.
     bytes: usize,
     spare: [Option<Page>; SPARE],
 }
+
+/// Most buffers of a [`Loan`]: those of a new pipe.
+const LENT: usize = 16;
+
+/// Buffers from the front of a ring, for somebody who moves their bytes elsewhere, and gives back
+/// what has not gone ([`PipeRing::take_back`]).
+#[derive(Default)]
+pub struct Loan([Option<Buffer>; LENT]);
+
+/// Pages for what somebody is about to bring, and places for them in a ring ([`PipeRing::claim`]).
+#[derive(Default)]
+pub struct Claim([Option<Page>; LENT]);
 
 /// There is no memory (ENOMEM).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,22 +69,27 @@ impl PipeRing {
     pub fn new(size: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             buffers: free_buffers(size)?,
-            size,
             head: 0,
             count: 0,
+            lent: 0,
             bytes: 0,
             spare: [None, None],
         })
     }
 
-    /// Returns the number of buffers that writes may use.
+    /// Returns the number of buffers.
     pub fn size(&self) -> usize {
-        self.size
+        self.buffers.len()
     }
 
     /// Returns the number of buffers in use.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Returns the number of buffers that are lent, or for which there is a claim.
+    pub fn lent(&self) -> usize {
+        self.lent
     }
 
     /// Returns the bytes to read (FIONREAD).
@@ -87,7 +104,7 @@ impl PipeRing {
 
     /// Says whether no buffer is free.
     pub fn is_full(&self) -> bool {
-        self.count >= self.size
+        self.count + self.lent >= self.size()
     }
 
     /// Says whether a [`push`](Self::push) needs no memory.
@@ -107,45 +124,123 @@ impl PipeRing {
 
     /// Gives the ring another size, a power of two; `false` if its contents do not fit. Allocates.
     pub fn resize(&mut self, size: usize) -> Result<bool, NoMemory> {
-        if size < self.count {
+        if size < self.count + self.lent {
             return Ok(false);
         }
-        self.rebuild(size)?;
-        self.size = size;
-        Ok(true)
-    }
-
-    /// Moves the contents to a new ring of `size` buffers.
-    fn rebuild(&mut self, size: usize) -> Result<(), NoMemory> {
         let mut fresh = free_buffers(size)?;
         for (offset, to) in fresh.iter_mut().enumerate().take(self.count) {
             let index = self.index(offset);
             *to = self.buffers[index].take();
         }
         (self.buffers, self.head) = (fresh, 0);
-        Ok(())
+        Ok(true)
     }
 
-    /// Puts `bytes` that were taken, at most a page, before all others, even if the ring is full.
-    /// May allocate.
-    pub fn put_back(&mut self, bytes: &[u8]) -> Result<(), NoMemory> {
-        let bytes = &bytes[..bytes.len().min(PAGE)];
-        if bytes.is_empty() {
-            return Ok(());
+    /// Takes the first buffer out of the ring.
+    fn take_first(&mut self) -> Option<Buffer> {
+        let buffer = self.buffers.get_mut(self.head)?.take()?;
+        self.head = self.index(1);
+        self.count -= 1;
+        Some(buffer)
+    }
+
+    /// Calls `see` with at most `length` bytes of the first buffer, and adds that buffer to the
+    /// loan. Returns how many bytes `see` says that it saw; `None` if the pipe is empty, or the
+    /// loan has all buffers that it can have.
+    pub fn lend(
+        &mut self,
+        loan: &mut Loan,
+        length: usize,
+        see: impl FnOnce(&[u8]) -> usize,
+    ) -> Option<usize> {
+        let place = loan.0.iter_mut().find(|place| place.is_none())?;
+        let buffer = self.take_first()?;
+        self.lent += 1;
+        let bytes = buffer.end - buffer.start;
+        self.bytes -= bytes;
+        let seen = see(&buffer.page[buffer.start..buffer.start + bytes.min(length)]);
+        *place = Some(buffer);
+        Some(seen)
+    }
+
+    /// Takes a loan of this ring back, whose first `gone` bytes are somewhere else now. The others
+    /// come before all that is in the pipe. Needs no memory.
+    pub fn take_back(&mut self, loan: Loan, gone: usize) {
+        let mut gone = gone;
+        let buffers = loan.0.map(|buffer| {
+            buffer.map(|mut buffer| {
+                let here = gone.min(buffer.end - buffer.start);
+                buffer.start += here;
+                gone -= here;
+                buffer
+            })
+        });
+        for buffer in buffers.into_iter().rev().flatten() {
+            self.lent -= 1;
+            if buffer.start == buffer.end {
+                self.keep(buffer.page);
+                continue;
+            }
+            self.head = self.index(self.size() - 1);
+            self.count += 1;
+            self.bytes += buffer.end - buffer.start;
+            self.buffers[self.head] = Some(buffer);
         }
-        let mut page = match self.spare.iter_mut().find_map(Option::take) {
-            Some(page) => page,
-            None => page()?,
-        };
-        if self.count == self.buffers.len() {
-            self.rebuild(2 * self.buffers.len())?;
+    }
+
+    /// Adds a page and a place to a claim; `false` if none is free, or the claim has as many as it
+    /// can have. May allocate.
+    pub fn claim(&mut self, claim: &mut Claim) -> Result<bool, NoMemory> {
+        let place = claim.0.iter_mut().find(|place| place.is_none()).filter(|_| !self.is_full());
+        let Some(place) = place else { return Ok(false) };
+        *place = Some(self.page()?);
+        self.lent += 1;
+        Ok(true)
+    }
+
+    /// Calls `fill` with room for `length` bytes, at most a page, in a buffer of a claim, and has
+    /// that buffer behind all others. Returns how many bytes there are more: none if `fill` says
+    /// that it wrote fewer, or the claim has no buffer any more. Needs no memory.
+    pub fn fill(
+        &mut self,
+        claim: &mut Claim,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> usize {
+        let Some(place) = claim.0.iter_mut().find(|place| place.is_some()) else { return 0 };
+        let length = length.min(PAGE);
+        if place.as_mut().is_none_or(|page| length == 0 || fill(&mut page[..length]) < length) {
+            return 0;
         }
-        page[..bytes.len()].copy_from_slice(bytes);
-        self.head = self.index(self.buffers.len() - 1);
-        self.buffers[self.head] = Some(Buffer { page, start: 0, end: bytes.len(), packet: false });
+        if let Some(page) = place.take() {
+            self.lent -= 1;
+            self.add(Buffer { page, start: 0, end: length, packet: false });
+        }
+        length
+    }
+
+    /// Gives back what of a claim of this ring was not filled.
+    pub fn give_up(&mut self, claim: Claim) {
+        for page in claim.0.into_iter().flatten() {
+            self.lent -= 1;
+            self.keep(page);
+        }
+    }
+
+    /// Returns a page, which is a spare one if there is one.
+    fn page(&mut self) -> Result<Page, NoMemory> {
+        match self.spare.iter_mut().find_map(Option::take) {
+            Some(page) => Ok(page),
+            None => page(),
+        }
+    }
+
+    /// Adds a buffer behind all others. One is free.
+    fn add(&mut self, buffer: Buffer) {
+        let index = self.index(self.count);
+        self.bytes += buffer.end - buffer.start;
+        self.buffers[index] = Some(buffer);
         self.count += 1;
-        self.bytes += bytes.len();
-        Ok(())
     }
 
     /// Calls `fill` with room for `length` bytes (less than a page) behind those of the last
@@ -176,19 +271,13 @@ impl PipeRing {
         packet: bool,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize, NoMemory> {
-        let mut page = match self.spare.iter_mut().find_map(Option::take) {
-            Some(page) => page,
-            None => page()?,
-        };
+        let mut page = self.page()?;
         let length = length.min(PAGE);
         if fill(&mut page[..length]) < length || self.is_full() {
             self.keep(page);
             return Ok(0);
         }
-        let index = self.index(self.count);
-        self.buffers[index] = Some(Buffer { page, start: 0, end: length, packet });
-        self.count += 1;
-        self.bytes += length;
+        self.add(Buffer { page, start: 0, end: length, packet });
         Ok(length)
     }
 
@@ -207,10 +296,10 @@ impl PipeRing {
     }
 
     /// Nothing can be read from it or written to it any more. Returns what it was, for the caller
-    /// to free.
+    /// to free. Nothing of it is lent.
     pub fn retire(&mut self) -> Self {
         let gone =
-            Self { buffers: Vec::new(), size: 0, head: 0, count: 0, bytes: 0, spare: [None, None] };
+            Self { buffers: Vec::new(), head: 0, count: 0, lent: 0, bytes: 0, spare: [None, None] };
         core::mem::replace(self, gone)
     }
 
@@ -231,10 +320,8 @@ impl PipeRing {
         self.bytes -= gone;
         let packet = buffer.packet;
         if buffer.start == buffer.end
-            && let Some(buffer) = self.buffers[self.head].take()
+            && let Some(buffer) = self.take_first()
         {
-            self.head = self.index(1);
-            self.count -= 1;
             self.keep(buffer.page);
         }
         Some((taken, packet))
@@ -342,20 +429,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_put_back_comes_first() {
-        let mut ring = PipeRing::new(2).unwrap();
-        let data: Vec<u8> = (0..2 * PAGE).map(|byte| (byte / 5) as u8).collect();
-        assert_eq!(write(&mut ring, &data, false), 2 * PAGE);
-        ring.pop(100, |from| from.len());
-        assert!(ring.is_full() && ring.first() == Some(&data[100..PAGE]));
-        // Beyond the size, twice.
-        ring.put_back(&data[50..100]).unwrap();
-        ring.put_back(&data[..50]).unwrap();
-        ring.put_back(&[]).unwrap();
-        assert_eq!((ring.count(), ring.size(), ring.bytes()), (4, 2, 2 * PAGE));
-        assert_eq!(write(&mut ring, b"no room", false), 0);
-        assert_eq!(ring.resize(2), Ok(false));
+    /// Lends buffers until `length` bytes were seen, and returns these.
+    fn lend(ring: &mut PipeRing, loan: &mut Loan, length: usize) -> Vec<u8> {
+        let mut seen = Vec::new();
+        while seen.len() < length {
+            let rest = length - seen.len();
+            let Some(_) = ring.lend(loan, rest, |from| {
+                seen.extend_from_slice(from);
+                from.len()
+            }) else {
+                break;
+            };
+        }
+        seen
+    }
+
+    fn read_all(ring: &mut PipeRing) -> Vec<u8> {
         let mut read = Vec::new();
         while ring
             .pop(PAGE, |from| {
@@ -364,8 +453,107 @@ mod tests {
             })
             .is_some()
         {}
-        assert_eq!(read, data);
+        read
+    }
+
+    #[test]
+    fn what_is_lent_keeps_its_place_and_comes_first_again() {
+        let mut ring = PipeRing::new(2).unwrap();
+        let data: Vec<u8> = (0..2 * PAGE).map(|byte| (byte / 5) as u8).collect();
+        assert_eq!(write(&mut ring, &data, false), 2 * PAGE);
+        let mut loan = Loan::default();
+        assert_eq!(lend(&mut ring, &mut loan, PAGE + 9), &data[..PAGE + 9]);
+        assert_eq!((ring.count(), ring.lent(), ring.bytes()), (0, 2, 0));
+        // Nobody gets its place meanwhile.
+        assert!(ring.is_full() && ring.is_empty() && ring.first().is_none());
+        assert_eq!(write(&mut ring, b"no room", false), 0);
+        assert_eq!(ring.resize(1), Ok(false));
+        assert_eq!(ring.resize(4), Ok(true));
+        assert_eq!(write(&mut ring, b"behind", false), 6);
+        ring.take_back(loan, 100);
+        assert_eq!((ring.count(), ring.lent(), ring.bytes()), (3, 0, 2 * PAGE - 94));
+        assert_eq!(read_all(&mut ring), [&data[100..], b"behind"].concat());
         assert!(ring.is_empty() && write(&mut ring, &data, false) == 2 * PAGE);
+    }
+
+    #[test]
+    fn what_has_gone_makes_room() {
+        let mut ring = PipeRing::new(2).unwrap();
+        write(&mut ring, &[1; 2 * PAGE], false);
+        let mut loan = Loan::default();
+        assert_eq!(lend(&mut ring, &mut loan, 2 * PAGE).len(), 2 * PAGE);
+        ring.take_back(loan, PAGE);
+        assert_eq!((ring.count(), ring.bytes()), (1, PAGE));
+        assert!(!ring.is_full() && ring.has_spare());
+        let mut loan = Loan::default();
+        assert_eq!(lend(&mut ring, &mut loan, 3).len(), 3);
+        ring.take_back(loan, usize::MAX);
+        assert!(ring.is_empty() && ring.lent() == 0 && ring.bytes() == 0);
+    }
+
+    #[test]
+    fn a_part_of_a_packet_that_was_lent_is_one_still() {
+        let mut ring = PipeRing::new(4).unwrap();
+        write(&mut ring, b"packet", true);
+        let mut loan = Loan::default();
+        assert_eq!(lend(&mut ring, &mut loan, 3), b"pac");
+        ring.take_back(loan, 3);
+        write(&mut ring, b"next", false);
+        assert_eq!(ring.contents().collect::<Vec<_>>(), [(&b"ket"[..], true), (b"next", false)]);
+    }
+
+    #[test]
+    fn what_is_claimed_is_filled_without_memory() {
+        let mut ring = PipeRing::new(4).unwrap();
+        write(&mut ring, b"before", false);
+        let mut claim = Claim::default();
+        while ring.claim(&mut claim).unwrap() {}
+        assert!(ring.is_full() && (ring.count(), ring.lent(), ring.bytes()) == (1, 3, 6));
+        assert_eq!(write(&mut ring, &[1; PAGE], false), 0);
+        assert_eq!((ring.resize(2), ring.resize(8)), (Ok(false), Ok(true)));
+        let mut bring = |ring: &mut PipeRing, data: &[u8], done: usize| {
+            ring.fill(&mut claim, data.len(), |to| {
+                to[..done].copy_from_slice(&data[..done]);
+                done
+            })
+        };
+        assert_eq!(bring(&mut ring, b"behind", 6), 6);
+        // What is not there, and nothing at all, takes no buffer.
+        assert_eq!((bring(&mut ring, b"lost", 2), bring(&mut ring, b"", 0)), (0, 0));
+        assert_eq!(bring(&mut ring, &[2; PAGE], PAGE), PAGE);
+        assert_eq!((ring.count(), ring.lent()), (3, 1));
+        ring.give_up(claim);
+        assert_eq!((ring.lent(), ring.bytes()), (0, 12 + PAGE));
+        assert_eq!(read_all(&mut ring), [b"beforebehind", &[2; PAGE][..]].concat());
+    }
+
+    #[test]
+    fn a_claim_ends_where_it_can_have_no_more() {
+        let mut ring = PipeRing::new(2 * LENT).unwrap();
+        let mut claim = Claim::default();
+        for _ in 0..LENT {
+            assert_eq!(ring.claim(&mut claim), Ok(true));
+        }
+        assert_eq!(ring.claim(&mut claim), Ok(false));
+        for _ in 0..LENT {
+            assert_eq!(ring.fill(&mut claim, 1, |_| 1), 1);
+        }
+        assert_eq!(ring.fill(&mut claim, 1, |_| 1), 0);
+        ring.give_up(claim);
+        assert_eq!((ring.count(), ring.lent()), (LENT, 0));
+    }
+
+    #[test]
+    fn a_loan_has_as_many_buffers_as_a_new_pipe() {
+        let mut ring = PipeRing::new(2 * LENT).unwrap();
+        for _ in 0..=LENT {
+            write(&mut ring, b"x", true);
+        }
+        let mut loan = Loan::default();
+        assert_eq!(lend(&mut ring, &mut loan, 100).len(), LENT);
+        assert_eq!((ring.count(), ring.lent()), (1, LENT));
+        ring.take_back(loan, 0);
+        assert_eq!((ring.count(), ring.lent()), (LENT + 1, 0));
     }
 
     #[test]

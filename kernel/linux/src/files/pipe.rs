@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use alloc::sync::Arc;
 use crtos_abi::UserAddr;
-use crtos_files::{NoMemory, PAGE, PipeRing};
+use crtos_files::{Claim, Loan, NoMemory, PAGE, PipeRing};
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
@@ -39,8 +39,10 @@ const MOST: u64 = 1 << 20;
 /// A pipe.
 pub struct Pipe {
     ring: Mutex<PipeRing>,
-    /// Buffers in use and buffers, for those who do not hold the lock.
+    /// Buffers in use, buffers that are lent or claimed, and buffers, for those who do not hold the
+    /// lock.
     used: AtomicUsize,
+    lent: AtomicUsize,
     size: AtomicUsize,
     /// Open descriptions that read, and that write.
     readers: AtomicU32,
@@ -76,6 +78,7 @@ impl Pipe {
         Ok(Arc::new(Self {
             ring: Mutex::new(PipeRing::new(SIZE)?),
             used: AtomicUsize::new(0),
+            lent: AtomicUsize::new(0),
             size: AtomicUsize::new(SIZE),
             readers: AtomicU32::new(0),
             writers: AtomicU32::new(0),
@@ -144,7 +147,13 @@ impl Pipe {
     }
 
     fn is_full(&self) -> bool {
-        self.used.load(Ordering::SeqCst) >= self.size.load(Ordering::SeqCst)
+        self.free() == 0
+    }
+
+    /// Buffers that are free.
+    fn free(&self) -> usize {
+        let taken = self.used.load(Ordering::SeqCst) + self.lent.load(Ordering::SeqCst);
+        self.size.load(Ordering::SeqCst).saturating_sub(taken)
     }
 
     fn has_readers(&self) -> bool {
@@ -249,8 +258,8 @@ impl Pipe {
     /// It leaves the realm: what is in it goes to `put`, buffer by buffer and whether each is a
     /// packet, and then it is the `successors`, the end that reads first. Who wants to use it
     /// meanwhile waits, and makes the call again afterwards. If `put` fails, it stays, as it does
-    /// (`false`) if an end was opened more than once: Linux's has one description for each. May
-    /// sleep.
+    /// (`false`) if an end was opened more than once, since Linux's has one description for each,
+    /// and if a part of it is lent or claimed. May sleep.
     pub fn leave(
         &self,
         successors: [Successor; 2],
@@ -262,7 +271,8 @@ impl Pipe {
                 return Ok(true);
             }
             let ends = [&self.readers, &self.writers];
-            if self.is_double.load(Ordering::Relaxed)
+            if ring.lent() > 0
+                || self.is_double.load(Ordering::Relaxed)
                 || ends.into_iter().any(|users| users.load(Ordering::SeqCst) > 1)
             {
                 return Ok(false);
@@ -292,28 +302,80 @@ impl Pipe {
         wait::take_later(&self.to_read, nonblocking, ready)
     }
 
-    /// Puts back what was read, before all else.
-    pub fn put_back(&self, bytes: &[u8]) -> Result<(), Errno> {
-        if bytes.is_empty() {
-            return Ok(());
+    /// Lends what is there, and waits if that is nothing: copies it to the program, and keeps it
+    /// until it is known how much of that has got where it goes to. Returns how much was copied.
+    pub fn lend(&self, memory: &mut Memory, nonblocking: bool) -> Result<(Lent<'_>, u64), Errno> {
+        let mut lent = Lent { pipe: self, loan: Loan::default(), gone: 0 };
+        let result = self.lend_steps(&mut lent.loan, memory, nonblocking);
+        self.pass_on_read();
+        result.map(|seen| (lent, seen))
+    }
+
+    fn lend_steps(&self, loan: &mut Loan, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let mut wanted = 0;
+            let seen = {
+                let mut ring = self.ring.lock();
+                let seen = ring.lend(loan, memory.left() as usize, |from| {
+                    wanted = from.len();
+                    memory.write(from)
+                });
+                self.note_loan(&ring);
+                seen
+            };
+            done += seen.unwrap_or(0) as u64;
+            match seen {
+                Some(seen) if seen == wanted => {}
+                Some(_) if done == 0 => return Err(Errno::EFAULT),
+                None if done == 0 => {
+                    if self.is_at_end()? {
+                        break;
+                    }
+                    self.wait_for_bytes(nonblocking)?;
+                }
+                _ => break,
+            }
         }
-        for page in bytes.rchunks(PAGE) {
-            let mut ring = self.ring.lock();
-            self.check_here()?;
-            let put = ring.put_back(page);
-            self.used.store(ring.count(), Ordering::SeqCst);
-            put?;
+        Ok(done)
+    }
+
+    /// Claims room for up to `length` bytes that are about to come, and waits if there is none.
+    pub fn claim(&self, length: u64, nonblocking: bool) -> Result<Claimed<'_>, Errno> {
+        let mut claimed = Claimed { pipe: self, claim: Claim::default(), room: 0 };
+        while claimed.room < length {
+            self.check_readers()?;
+            if !heap::has_reserve() {
+                return Err(Errno::ENOMEM);
+            }
+            let is_more = {
+                let mut ring = self.ring.lock();
+                self.check_here()?;
+                let is_more = ring.claim(&mut claimed.claim);
+                self.note_loan(&ring);
+                is_more?
+            };
+            match is_more {
+                true => claimed.room += PAGE as u64,
+                false if claimed.room > 0 => break,
+                false => self.wait_for_room(nonblocking)?,
+            }
         }
-        self.announce_write(true);
-        Ok(())
+        self.pass_on_write();
+        Ok(claimed)
+    }
+
+    /// Notes for those who do not hold the lock what a change of a loan or a claim has changed.
+    fn note_loan(&self, ring: &PipeRing) {
+        self.lent.store(ring.lent(), Ordering::SeqCst);
+        self.used.store(ring.count(), Ordering::SeqCst);
     }
 
     /// How many bytes can be written without waiting, once there is room for any.
     pub fn room(&self, nonblocking: bool) -> SysResult {
         loop {
             self.check_readers()?;
-            let (used, size) = (self.used.load(Ordering::SeqCst), self.size.load(Ordering::SeqCst));
-            match size.saturating_sub(used) {
+            match self.free() {
                 0 => self.wait_for_room(nonblocking)?,
                 buffers => {
                     // It is some time until the caller writes.
@@ -563,6 +625,95 @@ impl Pipe {
         self.to_write.wake_all();
         self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
         Ok(size)
+    }
+}
+
+/// The first buffers of a pipe, whose bytes somebody moves elsewhere. When it ends, those that have
+/// not gone are there again, before all others: that needs no memory.
+pub struct Lent<'a> {
+    pipe: &'a Pipe,
+    loan: Loan,
+    /// How many bytes have gone.
+    gone: usize,
+}
+
+impl Lent<'_> {
+    /// So many bytes, the first ones, have got where they go to. May sleep.
+    pub fn end(mut self, gone: u64) {
+        self.gone = gone as usize;
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let Self { pipe, loan, gone } = self;
+        let (was_full, was_empty, is_full, is_empty) = {
+            let mut ring = pipe.ring.lock();
+            if ring.lent() == 0 {
+                return;
+            }
+            let (was_full, was_empty) = (ring.is_full(), ring.is_empty());
+            ring.take_back(core::mem::take(loan), *gone);
+            pipe.note_loan(&ring);
+            (was_full, was_empty, ring.is_full(), ring.is_empty())
+        };
+        if *gone > 0 {
+            pipe.announce_read(was_full, is_full);
+        }
+        if was_empty && !is_empty {
+            pipe.announce_write(true);
+        }
+    }
+}
+
+/// Room in a pipe that nobody else gets: what is brought there finds a place, and needs no memory.
+pub struct Claimed<'a> {
+    pipe: &'a Pipe,
+    claim: Claim,
+    /// For so many bytes.
+    room: u64,
+}
+
+impl Claimed<'_> {
+    /// How many bytes there is room for.
+    pub fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// Writes as much as there is room for; returns how much. May sleep.
+    pub fn write(mut self, memory: &mut Memory) -> u64 {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let (written, was_empty) = {
+                let mut ring = self.pipe.ring.lock();
+                let was_empty = ring.is_empty();
+                let length = memory.left() as usize;
+                let written = ring.fill(&mut self.claim, length, |to| memory.read(to));
+                self.pipe.note_loan(&ring);
+                (written, was_empty)
+            };
+            if written == 0 {
+                break;
+            }
+            self.pipe.announce_write(was_empty);
+            done += written as u64;
+        }
+        done
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let (was_full, is_full) = {
+            let mut ring = self.pipe.ring.lock();
+            let was_full = ring.is_full();
+            ring.give_up(core::mem::take(&mut self.claim));
+            self.pipe.note_loan(&ring);
+            (was_full, ring.is_full())
+        };
+        if was_full && !is_full {
+            self.pipe.announce_read(was_full, is_full);
+        }
     }
 }
 

@@ -2,22 +2,21 @@
 //! splice, tee, vmsplice and sendfile with a local pipe. All others are Linux's.
 //!
 //! Bytes go from one descriptor to the other by way of [`Scratch`] memory of the program, which
-//! both kernels can reach. What has left a pipe and finds no place is put back.
+//! both kernels can reach. A pipe lends them, or has room for them before they come, so that what
+//! finds no place is still there.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_syscalls::{Row, lookup};
 use linux_raw_sys::general as linux;
-
-use crtos_core::mm::space::AddressSpace;
 
 use super::descriptors::remote;
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Memory, Object, pipe::Pipe},
     memory::{Scratch, contents::Status, user},
-    remote::{self, pass},
+    remote::pass,
 };
 
 /// Flags of the calls.
@@ -163,66 +162,60 @@ impl Transfer {
     fn run(&self, length: u64) -> SysResult {
         let space = user::space()?;
         let scratch = Scratch::open(&space, length.min(PIECE).next_multiple_of(PAGE_SIZE))?;
-        if let Some(pipe) = self.output.pipe() {
-            let room = pipe.room(self.nonblocking)?;
-            return self.piece(&space, &scratch, length.min(room), 0);
-        }
-        let mut done = 0;
-        while done < length {
-            match self.piece(&space, &scratch, length - done, done) {
-                Ok(0) => break,
-                Ok(moved) => done += moved,
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
+        match (self.input.pipe(), self.output.pipe()) {
+            (None, None) => Err(Errno::EINVAL),
+            (None, Some(to)) => self.bring(&scratch, to, length),
+            (Some(from), Some(to)) => {
+                let room = to.room(self.nonblocking)?;
+                self.take(&scratch, from, length.min(room), 0)
+            }
+            (Some(from), None) => {
+                let mut done = 0;
+                while done < length {
+                    match self.take(&scratch, from, length - done, done) {
+                        Ok(0) => break,
+                        Ok(moved) => done += moved,
+                        Err(_) if done > 0 => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(done)
             }
         }
-        Ok(done)
     }
 
-    /// Moves what the scratch memory holds, at most, after `done` bytes.
-    fn piece(
-        &self,
-        space: &AddressSpace,
-        scratch: &Scratch<'_>,
-        length: u64,
-        done: u64,
-    ) -> SysResult {
-        let after = |position: Option<u64>| position.map(|position| position.wrapping_add(done));
+    /// Moves what the scratch memory holds, at most, into a pipe, which has room for all that is
+    /// read: what has no position would lose it otherwise.
+    fn bring(&self, scratch: &Scratch<'_>, to: &Pipe, length: u64) -> SysResult {
+        let room = to.claim(length.min(PIECE), self.nonblocking)?;
+        let length = length.min(room.room());
+        let count = self.input.read(scratch.start, length, self.from, self.nonblocking)?;
+        Ok(room.write(&mut Memory::one(scratch.start, count)?))
+    }
+
+    /// Moves what the scratch memory holds, at most, out of a pipe, after `done` bytes.
+    fn take(&self, scratch: &Scratch<'_>, from: &Pipe, length: u64, done: u64) -> SysResult {
         let nonblocking = self.nonblocking || done > 0;
-        let length = length.min(PIECE);
-        let count = self.input.read(scratch.start, length, after(self.from), nonblocking)?;
+        let mut memory = Memory::one(scratch.start, length.min(PIECE))?;
+        let (lent, count) = from.lend(&mut memory, nonblocking)?;
         let mut written = 0;
+        let mut result = Ok(());
         while written < count {
-            let at = after(self.to).map(|position| position.wrapping_add(written));
+            let at = self.to.map(|position| position.wrapping_add(done + written));
             match self.output.write(scratch.start + written, count - written, at, self.nonblocking)
             {
                 Ok(0) => break,
                 Ok(moved) => written += moved,
                 Err(error) => {
-                    self.put_back(space, scratch.start + written, count - written)?;
-                    return if written > 0 { Ok(written) } else { Err(error) };
+                    result = Err(error);
+                    break;
                 }
             }
         }
-        self.put_back(space, scratch.start + written, count - written)?;
-        Ok(written)
-    }
-
-    /// Gives what was read and not written back to where it came from, unless it is there still.
-    fn put_back(&self, space: &AddressSpace, start: UserAddr, length: u64) -> Result<(), Errno> {
-        let mut rest = Vec::new();
-        rest.try_reserve_exact(length as usize).map_err(|_| Errno::ENOMEM)?;
-        rest.resize(length as usize, 0);
-        space.read(start, &mut rest)?;
-        match (&self.input, self.input.pipe()) {
-            (_, Some(pipe)) => pipe.put_back(&rest),
-            // Files that have no position lose it.
-            (End::Remote(fd), None) if length > 0 && self.from.is_none() => {
-                let back = (length as i64).wrapping_neg() as u64;
-                let _ = remote::linux(linux::__NR_lseek, &[*fd, back, linux::SEEK_CUR.into()]);
-                Ok(())
-            }
-            _ => Ok(()),
+        lent.end(written);
+        match result {
+            Err(error) if written == 0 => Err(error),
+            _ => Ok(written),
         }
     }
 }
