@@ -65,6 +65,20 @@ ROLE(waiting)
 	return 0;
 }
 
+static int does_nothing_on(int number)
+{
+	struct sigaction action;
+
+	return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/* SIGUSR2 and SIGCONT are ignored, as before execve. */
+ROLE(ignoring)
+{
+	return count == 1 && arguments[0] && does_nothing_on(SIGUSR2) &&
+	       does_nothing_on(SIGCONT) && raise(SIGUSR2) == 0 ? 0 : 1;
+}
+
 BEFORE_EACH
 {
 	set_mask();
@@ -160,6 +174,32 @@ CASE(an_execve_that_fails_leaves_what_timers_have_sent)
 	FAILS(ENOENT, execl("/does/not/exist", "again", NULL));
 	CHECK(take(&info) == SIGRTMIN && info.si_code == SI_TIMER && info.si_value.sival_int == 5);
 	CHECK(take(&info) == -1 && timer_delete(timer) == 0);
+}
+
+/* Also what was blocked meanwhile; and what execve cannot find changes nothing. */
+CASE(what_is_ignored_stays_ignored)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		sigset_t all, pending;
+
+		setpgid(0, 0);
+		signal(SIGUSR2, SIG_IGN);
+		signal(SIGCONT, SIG_IGN);
+		sigfillset(&all);
+		sigprocmask(SIG_BLOCK, &all, &mask);
+		execl("/does/not/exist", "ignoring", NULL);
+		/* By way of the group. */
+		kill(0, SIGUSR2);
+		do
+			sigpending(&pending);
+		while (!sigismember(&pending, SIGUSR2));
+		sigprocmask(SIG_SETMASK, &mask, NULL);
+		execl("/proc/self/exe", "ignoring", NULL);
+		_exit(100);
+	}
+	CHECK(status_of(child) == 0);
 }
 
 /* The signals come at many moments. */

@@ -178,7 +178,6 @@ static void ignore_nothing(int number)
 	(void)number;
 }
 
-/* Whether SIGCONT is left alone or handled, and the other one as well. */
 /*
  * The time of a stopped poll goes on: it is over when the process goes on. A signal that was
  * blocked once stops it.
@@ -212,33 +211,141 @@ CASE(a_poll_does_not_begin_anew_after_a_stop)
 	}
 }
 
+/* What is done on a signal: what it does by itself, nothing, or a handler that does nothing. */
+static const sighandler_t ways[] = { SIG_DFL, SIG_IGN, ignore_nothing };
+
+/* Waits until a child has sent a signal. */
+static int hears(int number)
+{
+	sigset_t set = set_of(number);
+	int got;
+
+	return sigwait(&set, &got) == 0 && got == number;
+}
+
+/*
+ * Starts a child in a process group of its own, which does `of_first` and `of_second` on two
+ * signals. It blocks the first one and says that by SIGUSR1. When that one is pending it says so by
+ * SIGUSR2, and ends with 0 once it is pending no more.
+ */
+static pid_t fork_blocking(int first, sighandler_t of_first, int second, sighandler_t of_second)
+{
+	sigset_t set = set_of(first);
+	pid_t child = fork_apart();
+
+	if (child != 0)
+		return child;
+	signal(first, of_first);
+	signal(second, of_second);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	kill(getppid(), SIGUSR1);
+	if (!is_pending_soon(first, 1))
+		_exit(1);
+	kill(getppid(), SIGUSR2);
+	_exit(is_pending_soon(first, 0) ? 0 : 2);
+}
+
+/* Whatever is done on either, and whether a process or a group of them gets it. */
 CASE(sigcont_discards_a_stop_that_is_blocked)
 {
-	for (int way = 0; way < 4; way++) {
+	for (int way = 0; way < 18; way++) {
+		int whom = way / 9 ? -1 : 1;
 		pid_t child;
 
 		PART("%d", way);
-		child = fork();
+		child = fork_blocking(SIGTSTP, ways[way % 3], SIGCONT, ways[way / 3 % 3]);
+		CHECK(hears(SIGUSR1) && kill(whom * child, SIGTSTP) == 0);
+		CHECK(hears(SIGUSR2) && kill(whom * child, SIGCONT) == 0);
+		CHECK(exits_with(child, 0));
+	}
+}
+
+CASE(a_stop_discards_a_sigcont_that_is_blocked)
+{
+	for (int way = 0; way < 12; way++) {
+		int whom = way / 6 ? -1 : 1;
+		pid_t child;
+
+		PART("%d", way);
+		child = fork_blocking(SIGCONT, ways[way % 3], SIGTTIN, ways[1 + way / 3 % 2]);
+		CHECK(hears(SIGUSR1) && kill(whom * child, SIGCONT) == 0);
+		CHECK(hears(SIGUSR2) && kill(whom * child, SIGTTIN) == 0);
+		CHECK(exits_with(child, 0));
+	}
+}
+
+/* The action is set after the other signal was blocked. */
+CASE(a_sigcont_that_is_ignored_later_discards_a_stop)
+{
+	sigset_t set = set_of(SIGTSTP);
+	pid_t child = fork_apart();
+
+	if (child == 0) {
+		sigprocmask(SIG_BLOCK, &set, NULL);
+		raise(SIGTSTP);
+		signal(SIGCONT, SIG_IGN);
+		kill(getppid(), SIGUSR2);
+		_exit(is_pending_soon(SIGTSTP, 0) ? 0 : 2);
+	}
+	CHECK(hears(SIGUSR2) && kill(child, SIGCONT) == 0 && exits_with(child, 0));
+}
+
+static void *raise_blocked(void *ready)
+{
+	sigset_t set = set_of(SIGTSTP);
+
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	raise(SIGTSTP);
+	pthread_barrier_wait(ready);
+	return (void *)(long)is_pending_soon(SIGTSTP, 0);
+}
+
+CASE(a_sigcont_for_the_process_discards_what_waits_for_a_thread)
+{
+	sigset_t set = set_of(SIGTSTP);
+	pid_t child = fork_apart();
+
+	if (child == 0) {
+		pthread_barrier_t ready;
+		pthread_t thread;
+		void *is_gone;
+
+		sigprocmask(SIG_BLOCK, &set, NULL);
+		pthread_barrier_init(&ready, NULL, 2);
+		pthread_create(&thread, NULL, raise_blocked, &ready);
+		pthread_barrier_wait(&ready);
+		kill(getppid(), SIGUSR2);
+		pthread_join(thread, &is_gone);
+		_exit(is_gone ? 0 : 2);
+	}
+	CHECK(hears(SIGUSR2) && kill(child, SIGCONT) == 0 && exits_with(child, 0));
+}
+
+/* It may be handled by the time that it is unblocked. */
+CASE(what_is_blocked_waits_although_it_is_ignored)
+{
+	for (int way = 0; way < 4; way++) {
+		int whom = way / 2 ? -1 : 1;
+		pid_t child;
+
+		PART("%d", way);
+		child = fork_apart();
 		if (child == 0) {
-			sigset_t set = set_of(SIGTSTP);
+			sigset_t set = set_of(SIGHUP);
 
 			if (way & 1)
-				signal(SIGCONT, ignore_nothing);
-			if (way & 2)
-				signal(SIGTSTP, ignore_nothing);
+				signal(SIGHUP, SIG_IGN);
 			sigprocmask(SIG_BLOCK, &set, NULL);
+			signal(SIGHUP, SIG_IGN);
 			kill(getppid(), SIGUSR1);
-			if (!is_pending_soon(SIGTSTP, 1))
+			if (!is_pending_soon(SIGHUP, 1))
 				_exit(1);
-			kill(getppid(), SIGUSR2);
-			_exit(is_pending_soon(SIGTSTP, 0) ? 0 : 2);
+			/* As it does nothing, it is gone. */
+			sigprocmask(SIG_UNBLOCK, &set, NULL);
+			sigprocmask(SIG_BLOCK, &set, NULL);
+			_exit(is_pending(SIGHUP) ? 2 : 0);
 		}
-		sigset_t ready = set_of(SIGUSR1), blocked = set_of(SIGUSR2);
-		int number;
-
-		CHECK(sigwait(&ready, &number) == 0 && kill(child, SIGTSTP) == 0);
-		CHECK(sigwait(&blocked, &number) == 0 && kill(child, SIGCONT) == 0);
-		CHECK(exits_with(child, 0));
+		CHECK(hears(SIGUSR1) && kill(whom * child, SIGHUP) == 0 && exits_with(child, 0));
 	}
 }
 

@@ -77,8 +77,7 @@ pub enum Operation<'a> {
         /// Flags of sigaction(2).
         flags: u64,
     },
-    /// Forward each signal of a set whose disposition is the default, then block no signal in the
-    /// shadow.
+    /// Forward each signal of a set, then block no signal in the shadow.
     ForwardSignals {
         /// The set: bit `n - 1` for signal `n`.
         signals: u64,

@@ -53,7 +53,7 @@ pub const TABLE: &[Row] = &[
         "rt_sigaction",
         Dual(RtSigaction),
         POINTERS,
-        "the shadow ignores what the program ignores",
+        "the shadow ignores what the program ignores and does not block",
     ),
     row(14, "rt_sigprocmask", Local(RtSigprocmask), POINTERS, ""),
     row(15, "rt_sigreturn", Local(RtSigreturn), 0, ""),

@@ -117,7 +117,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         Operation::SetDisposition { signal, disposition, flags } => {
             signals::set(signal, disposition, flags).map(|before| before as u64)
         }
-        Operation::ForwardSignals { signals } => Ok(signals::forward_defaults(signals)),
+        Operation::ForwardSignals { signals } => Ok(signals::forward_all(signals)),
         Operation::BlockedSignals => Ok(signals::blocked()),
         Operation::Execute { path, arguments, environment, blocked, in_realm_only, descriptor } => {
             let request = exec::Request { path, arguments, environment, descriptor };

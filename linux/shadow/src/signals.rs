@@ -97,11 +97,11 @@ pub fn ignored() -> u64 {
         .fold(0, |all, signal| all | 1 << (signal - 1))
 }
 
-/// Forwards each signal of a set (bit `n - 1` for signal `n`) whose disposition is the default,
-/// then unblocks everything. Returns the set of signals that were blocked.
-pub fn forward_defaults(signals: u64) -> u64 {
+/// Forwards each signal of a set (bit `n - 1` for signal `n`), then unblocks everything. Returns
+/// the set of signals that were blocked.
+pub fn forward_all(signals: u64) -> u64 {
     for signal in (1..=64).filter(|signal| signals >> (signal - 1) & 1 == 1) {
-        if disposition(signal) == Ok(Disposition::Default) {
+        if disposition(signal) != Ok(Disposition::Forward) {
             let _ = set(signal, Disposition::Forward, 0);
         }
     }

@@ -309,14 +309,17 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
     // Linux tells of the end of the shadow when it goes on as another one.
     let _tie = user.process.tie();
     let exec = |in_realm_only| {
-        remote::request(Operation::Execute {
+        let ignored = signal::leave_ignored(user)?;
+        let refused = remote::request(Operation::Execute {
             path,
             arguments,
             environment,
             blocked: mask,
             in_realm_only,
             descriptor,
-        })
+        })?;
+        signal::forward_again(ignored)?;
+        Ok::<_, remote::Gone>(refused)
     };
     let mut result = exec(true);
     if let Ok(refused) = result {

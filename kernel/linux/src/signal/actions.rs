@@ -7,14 +7,14 @@ use crtos_signal::{
     Action, Info, Set,
     group::{DEFAULT, IGNORE},
     info::SI_USER,
-    set::{COUNT, SIGCONT},
+    set::{COUNT, SIGCHLD, SIGCONT},
 };
 use crtos_syscalls::structs::SigAction;
 use linux_raw_sys::general as linux;
 
 use crtos_core::task;
 
-use super::{POOL, SET_SIZE, join, mask};
+use super::{POOL, SET_SIZE, State, join, mask};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::user,
@@ -44,13 +44,14 @@ pub fn inherit(user: &UserThread, blocked: u64, ignored: u64) -> Result<(), remo
 /// Gives a forked process what its parent has: actions, mask and signal stack, but nothing that is
 /// pending.
 pub fn copy(child: &UserThread, parent: &UserThread, wanted: &Wanted) {
-    let (mut actions, shadow, by_default, mask, stack, limit) = {
+    let (mut actions, shadow, left_to_linux, mask, stack, limit) = {
         let state = parent.process.signals.lock();
         let member = state.group.member(parent.signals.index());
         let (mask, stack) =
             member.map_or_else(Default::default, |member| (member.mask(), member.own.stack));
         let limit = state.group.account.limit;
-        (*state.group.actions(), state.shadow, state.by_default, mask, stack, limit)
+        let left_to_linux = (state.by_default, state.ignored);
+        (*state.group.actions(), state.shadow, left_to_linux, mask, stack, limit)
     };
     if wanted.flags & linux::CLONE_CLEAR_SIGHAND != 0 {
         // What the shadow forwards nevertheless has its default action here.
@@ -62,7 +63,7 @@ pub fn copy(child: &UserThread, parent: &UserThread, wanted: &Wanted) {
         let mut state = child.process.signals.lock();
         state.group.set_actions(actions);
         state.shadow = shadow;
-        state.by_default = by_default;
+        (state.by_default, state.ignored) = left_to_linux;
         state.group.account.limit = limit;
         if let Some(member) = state.group.member_mut(child.signals.index()) {
             member.own.stack = stack;
@@ -89,6 +90,34 @@ pub fn tell_shadow(user: &UserThread) -> Result<(), remote::Gone> {
             (state.disposition(signal), state.group.action(signal).flags)
         };
         remote::request(Operation::SetDisposition { signal, disposition, flags })?;
+    }
+    Ok(())
+}
+
+/// Before `user`, the calling thread, has its shadow execute a program: that ignores what this one
+/// ignores, of which Linux knows what the shadow ignores. Returns what it ignores from now on and
+/// has forwarded, for [`forward_again`].
+pub fn leave_ignored(user: &UserThread) -> Result<Set, remote::Gone> {
+    let _changing = user.process.changing_action.lock();
+    let forwarded = {
+        let state = user.process.signals.lock();
+        let is_forwarded = |&signal: &u32| {
+            state.group.action(signal).handler == IGNORE
+                && state.disposition(signal) == Disposition::Forward
+        };
+        (Set::ALL - Set::UNCATCHABLE).iter().filter(is_forwarded).fold(Set::EMPTY, Set::with)
+    };
+    for signal in forwarded.iter() {
+        let disposition = Disposition::Ignore;
+        remote::request(Operation::SetDisposition { signal, disposition, flags: 0 })?;
+    }
+    Ok(forwarded)
+}
+
+/// The program was not executed.
+pub fn forward_again(forwarded: Set) -> Result<(), remote::Gone> {
+    if !forwarded.is_empty() {
+        remote::request(Operation::ForwardSignals { signals: forwarded.0 })?;
     }
     Ok(())
 }
@@ -143,7 +172,8 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
 fn set(user: &UserThread, signal: u32, new: Action) -> Result<Action, Errno> {
     if new.is_handled() {
         // What the handler blocks: when it begins, nothing can be asked of Linux.
-        forward(user, with_cont(new.mask, Set::of(signal)))?;
+        let blocked = with_opposite(&user.process.signals.lock(), new.mask, Set::of(signal));
+        forward(user, blocked)?;
     }
     // What Linux has to know of the flags.
     let of_children = u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
@@ -154,7 +184,9 @@ fn set(user: &UserThread, signal: u32, new: Action) -> Result<Action, Errno> {
         let before = state.group.action(signal);
         // Somebody else may block it, or the handler of another signal.
         let masks = |action: &Action| action.is_handled() && action.mask.contains(signal);
+        let stops = new.handler == IGNORE && Set::STOPPING.contains(signal);
         let blocked = signal == SIGCONT && state.keeps_stops()
+            || stops && state.keeps_cont()
             || state.group.places().0 > 1
             || state.group.actions().iter().any(masks)
             || state
@@ -162,7 +194,7 @@ fn set(user: &UserThread, signal: u32, new: Action) -> Result<Action, Errno> {
                 .member(user.signals.index())
                 .is_some_and(|member| member.mask().contains(signal));
         let wanted = match new.handler {
-            IGNORE => Disposition::Ignore,
+            IGNORE if !blocked || signal == SIGCHLD => Disposition::Ignore,
             DEFAULT if !blocked => Disposition::Default,
             _ => Disposition::Forward,
         };
@@ -197,8 +229,8 @@ fn discard(user: &UserThread, signal: u32) {
     }
 }
 
-/// Before signals are blocked: those whose default action Linux would carry out are forwarded from
-/// now on.
+/// Before signals are blocked: those that Linux would ignore, or whose default action it would
+/// carry out, are forwarded from now on.
 pub(super) fn forward(user: &UserThread, blocked: Set) -> Result<(), Errno> {
     let blocked = blocked - Set::UNCATCHABLE;
     if !user.process.signals.lock().needs_linux(blocked) {
@@ -212,16 +244,21 @@ pub(super) fn forward(user: &UserThread, blocked: Set) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Adds SIGCONT to `signals` if one of `kept` stops: that one may be pending here, where SIGCONT
-/// discards it.
-fn with_cont(signals: Set, kept: Set) -> Set {
-    if (kept & Set::STOPPING).is_empty() { signals } else { signals.with(SIGCONT) }
+/// Adds to `signals` what discards one of `kept`, which may be pending here: SIGCONT if one of
+/// these stops, and what stops if it is SIGCONT. Of these the default action stays Linux's.
+fn with_opposite(state: &State, signals: Set, kept: Set) -> Set {
+    let mut all = signals;
+    if !(kept & Set::STOPPING).is_empty() {
+        all = all.with(SIGCONT);
+    }
+    if kept.contains(SIGCONT) { all | Set::STOPPING & state.ignored } else { all }
 }
 
 /// Those of `signals` that the shadow has to be told to forward.
 fn note_forwarded(user: &UserThread, signals: Set) -> Set {
     let mut state = user.process.signals.lock();
-    let set = with_cont(signals, signals & state.by_default) & state.by_default;
+    let left_to_linux = state.left_to_linux();
+    let set = with_opposite(&state, signals, signals & left_to_linux) & left_to_linux;
     for signal in set.iter() {
         state.set_disposition(signal, Disposition::Forward);
     }

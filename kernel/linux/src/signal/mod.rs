@@ -18,8 +18,10 @@
 //! Linux delivers signals to the shadow. Those left to the default action it carries out by itself,
 //! those that the program ignores it ignores, and the others the shadow forwards to here. A signal
 //! that the program blocks while its action is the default is forwarded from then on, too, and its
-//! default action is carried out here when it is unblocked. What one process of the realm sends to
-//! another (or a thread, or a timer) does not touch Linux.
+//! default action is carried out here when it is unblocked. So is one that it blocks while it
+//! ignores it, since it may be handled once it is unblocked, and one that discards what may be
+//! pending here. What one process of the realm sends to another (or a thread, or a timer) does not
+//! touch Linux.
 
 mod actions;
 mod deliver;
@@ -31,7 +33,10 @@ mod own;
 mod send;
 mod wait;
 
-pub use actions::{changes, copy, copy_to_thread, inherit, raise, sigaction, tell_shadow};
+pub use actions::{
+    changes, copy, copy_to_thread, forward_again, inherit, leave_ignored, raise, sigaction,
+    tell_shadow,
+};
 pub use deliver::deliver;
 pub use exception::exception;
 pub use frame::{frame_size, set_up, sigaltstack, sigreturn};
@@ -56,6 +61,7 @@ use crtos_signal::{
     frame::AltStack,
     group::{Member, Place},
     pool::Chunk,
+    set::{SIGCHLD, SIGCONT},
 };
 
 use crtos_core::{mm::heap, sync::SpinLock, task::Thread};
@@ -92,6 +98,9 @@ pub struct State {
     shadow: [Disposition; crtos_signal::set::COUNT as usize],
     /// Those of which it carries out the default action.
     by_default: Set,
+    /// Those that it ignores and could forward: not SIGCHLD, whose being ignored tells Linux that
+    /// nobody waits for children.
+    ignored: Set,
     /// How often what the shadow does was changed.
     pub changes: u64,
 }
@@ -106,6 +115,7 @@ impl Default for State {
             group: Group::new(LIMIT),
             shadow: [Disposition::Default; crtos_signal::set::COUNT as usize],
             by_default: Set::ALL - Set::UNCATCHABLE,
+            ignored: Set::EMPTY,
             changes: 0,
         }
     }
@@ -114,10 +124,13 @@ impl Default for State {
 impl State {
     /// Notes what the shadow does on `signal`. Returns what it did.
     fn set_disposition(&mut self, signal: u32, disposition: Disposition) -> Disposition {
-        self.by_default = match disposition {
-            Disposition::Default => self.by_default.with(signal),
-            _ => self.by_default - Set::of(signal),
-        };
+        self.by_default = self.by_default - Set::of(signal);
+        self.ignored = self.ignored - Set::of(signal);
+        match disposition {
+            Disposition::Default => self.by_default = self.by_default.with(signal),
+            Disposition::Ignore if signal != SIGCHLD => self.ignored = self.ignored.with(signal),
+            _ => {}
+        }
         self.changes += 1;
         core::mem::replace(&mut self.shadow[signal as usize - 1], disposition)
     }
@@ -127,14 +140,24 @@ impl State {
         self.shadow[signal as usize - 1]
     }
 
+    /// Those that are not forwarded, and could be.
+    fn left_to_linux(&self) -> Set {
+        self.by_default | self.ignored
+    }
+
     /// Whether a signal that stops can be pending here.
     fn keeps_stops(&self) -> bool {
-        !(Set::STOPPING - Set::UNCATCHABLE - self.by_default).is_empty()
+        !(Set::STOPPING - Set::UNCATCHABLE - self.left_to_linux()).is_empty()
+    }
+
+    /// Whether SIGCONT can be pending here.
+    fn keeps_cont(&self) -> bool {
+        !self.left_to_linux().contains(SIGCONT)
     }
 
     /// Whether the shadow has to be told before `set` is blocked.
     fn needs_linux(&self, set: Set) -> bool {
-        !(set & self.by_default).is_empty()
+        !(set & self.left_to_linux()).is_empty()
     }
 
     /// Has a member look at what is pending. `but` is the calling thread if it looks anyway.

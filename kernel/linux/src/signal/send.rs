@@ -252,16 +252,20 @@ pub fn member(user: &UserThread, tid: Tid) -> Option<Target> {
     with_thread(user, Some(user.process.pid), tid, target)
 }
 
-/// SIGCONT and the signals that stop make each other vanish. At most a few are pending, of standard
-/// signals.
+/// SIGCONT and the signals that stop make each other vanish, in the whole process: of its threads,
+/// in the first 16, and in the one that the signal is sent to. At most a few are pending, of
+/// standard signals.
 #[inline]
 fn discard_opposite(state: &mut State, pool: &mut Pool, target: Target, signal: u32) {
+    const THREADS: usize = 16;
     let opposite = Group::<Own>::opposite(signal);
     if !opposite.is_empty() {
         while state.group.discard(pool, None, opposite) {}
-        if let Target::Member(index, tid) = target
-            && state.group.member_of(index, tid).is_some()
-        {
+        let target = match target {
+            Target::Member(index, _) if index >= THREADS => Some(index),
+            _ => None,
+        };
+        for index in (0..THREADS).chain(target) {
             while state.group.discard(pool, Some(index), opposite) {}
         }
     }
