@@ -927,6 +927,40 @@ CASE(parts_are_locked_by_processes)
 	CHECK(close(reader) == 0);
 }
 
+/* Starts a child that locks the byte `own`, says that, and waits for the byte `wanted`. */
+static pid_t fork_locker(int own, int wanted, int said)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		CHECK(lock_part(line, F_SETLK, F_WRLCK, own, 1) == 0 && write(said, "x", 1) == 1);
+		CHECK(lock_part(line, F_SETLKW, F_WRLCK, wanted, 1) == 0);
+		_exit(0);
+	}
+	return child;
+}
+
+CASE(nobody_waits_for_who_waits_for_it)
+{
+	pid_t first, second;
+	int said[2];
+	char byte;
+
+	CHECK(pipe(said) == 0 && lock_part(line, F_SETLK, F_WRLCK, 0, 1) == 0);
+	/* The second one waits for the first one, and that one for this process. */
+	first = fork_locker(1, 0, said[1]);
+	CHECK(read(said[0], &byte, 1) == 1);
+	second = fork_locker(2, 1, said[1]);
+	CHECK(read(said[0], &byte, 1) == 1);
+	usleep(300000);
+	FAILS(EDEADLK, lock_part(line, F_SETLKW, F_WRLCK, 1, 1));
+	FAILS(EDEADLK, lock_part(line, F_SETLKW, F_RDLCK, 2, 1));
+	FAILS(EAGAIN, lock_part(line, F_SETLK, F_WRLCK, 2, 1));
+	CHECK(lock_part(line, F_SETLK, F_UNLCK, 0, 1) == 0);
+	CHECK(exits_with(first, 0) && exits_with(second, 0));
+	CHECK(lock_part(line, F_SETLKW, F_WRLCK, 0, 5) == 0);
+}
+
 CASE(what_is_known_of_the_uart_is_told)
 {
 	struct serial_struct serial;

@@ -20,6 +20,36 @@ pub struct Record<O> {
     pub last: u64,
 }
 
+/// Who waits for whom to unlock something, whatever the file, of those who would wait for ever if
+/// they did so in a circle.
+#[derive(Clone, Debug)]
+pub struct Waits<O>(Vec<Wait<O>>);
+
+/// Somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait<O> {
+    /// Tells it from other waits: an owner may have several.
+    pub id: usize,
+    /// The file.
+    pub file: usize,
+    /// Who waits.
+    pub owner: O,
+    /// The owner of a record that is in the way.
+    pub for_whom: O,
+}
+
+/// Why nobody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoWait {
+    /// It would be for ever.
+    Deadlock,
+    /// There is no memory.
+    Full,
+}
+
+/// Most owners of a circle behind the one that is about to wait: beyond that Linux does not look.
+const CIRCLE: usize = 11;
+
 /// There are [`MOST`] records, or there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -43,6 +73,47 @@ impl<O> Records<O> {
     /// Nothing.
     pub const fn new() -> Self {
         Self { held: Vec::new() }
+    }
+}
+
+impl<O> Waits<O> {
+    /// Nobody waits.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<O> Default for Waits<O> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<O: Copy + PartialEq> Waits<O> {
+    /// Somebody is about to wait, instead of what `wait.id` has waited for. May allocate.
+    pub fn begin(&mut self, wait: Wait<O>) -> Result<(), NoWait> {
+        self.end(wait.id);
+        let mut next = wait.for_whom;
+        for _ in 0..CIRCLE {
+            let Some(found) = self.0.iter().find(|found| found.owner == next) else { break };
+            next = found.for_whom;
+            if next == wait.owner {
+                return Err(NoWait::Deadlock);
+            }
+        }
+        self.0.try_reserve(1).map_err(|_| NoWait::Full)?;
+        self.0.push(wait);
+        Ok(())
+    }
+
+    /// The wait of this number is over.
+    pub fn end(&mut self, id: usize) {
+        self.0.retain(|wait| wait.id != id);
+    }
+
+    /// The records of a file have changed: who waits there looks again.
+    pub fn end_at(&mut self, file: usize) {
+        self.0.retain(|wait| wait.file != file);
     }
 }
 
@@ -160,6 +231,40 @@ mod tests {
         assert_eq!(records.lock(record(1, true, 9_999, 9_999)), Err(Full));
         assert!(records.release(1));
         assert!(records.held.is_empty());
+    }
+
+    fn wait(id: usize, file: usize, owner: u8, for_whom: u8) -> Wait<u8> {
+        Wait { id, file, owner, for_whom }
+    }
+
+    #[test]
+    fn who_would_close_a_circle_does_not_wait() {
+        let mut waits = Waits::new();
+        assert_eq!(waits.begin(wait(1, 1, 1, 2)), Ok(()));
+        assert_eq!(waits.begin(wait(2, 2, 2, 1)), Err(NoWait::Deadlock));
+        assert_eq!(waits.begin(wait(2, 2, 2, 3)), Ok(()));
+        assert_eq!(waits.begin(wait(3, 1, 3, 1)), Err(NoWait::Deadlock));
+        assert_eq!(waits.begin(wait(3, 1, 3, 4)), Ok(()));
+        // Another thread of the same owner, which would close one as well.
+        assert_eq!(waits.begin(wait(4, 1, 4, 1)), Err(NoWait::Deadlock));
+        // Somebody who waits already may find another one in the way.
+        assert_eq!(waits.begin(wait(1, 1, 1, 5)), Ok(()));
+        assert_eq!(waits.begin(wait(4, 1, 4, 1)), Ok(()));
+        waits.end(4);
+        waits.end_at(2);
+        assert_eq!(waits.0, [wait(3, 1, 3, 4), wait(1, 1, 1, 5)]);
+    }
+
+    #[test]
+    fn no_circle_is_looked_for_beyond_what_linux_looks_at() {
+        for length in 1..20 {
+            let mut waits = Waits::new();
+            for owner in 1..=length {
+                assert_eq!(waits.begin(wait(owner.into(), 1, owner, owner + 1)), Ok(()));
+            }
+            let last = waits.begin(wait(0, 1, length + 1, 1));
+            assert_eq!(last.is_err(), usize::from(length) <= CIRCLE, "{length}");
+        }
     }
 
     proptest! {

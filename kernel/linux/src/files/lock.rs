@@ -8,9 +8,9 @@ use linux_raw_sys::general as linux;
 
 use crtos_core::{
     mm::heap,
-    task::{Mutex, WaitQueue},
+    task::{self, Mutex, Thread, WaitQueue},
 };
-use crtos_files::records::{END, Record, Records};
+use crtos_files::records::{END, NoWait, Record, Records, Wait, Waits};
 use crtos_syscalls::structs::Flock;
 
 use super::wait;
@@ -29,11 +29,22 @@ pub struct PartOwner {
     pub pid: i32,
 }
 
+impl PartOwner {
+    /// Whether it is a process. Descriptions belong to nobody for certain, so that no wait for one
+    /// or of one is known to be for ever.
+    fn is_process(&self) -> bool {
+        self.pid != -1
+    }
+}
+
 impl PartialEq for PartOwner {
     fn eq(&self, other: &Self) -> bool {
         self.address == other.address
     }
 }
+
+/// Which processes wait for each other to unlock parts. Its lock is taken inside [`Locks::parts`].
+static WAITS: Mutex<Waits<PartOwner>> = Mutex::new(Waits::new());
 
 /// The locks of a file.
 pub struct Locks {
@@ -133,28 +144,48 @@ impl Locks {
         if asked.kind == linux::F_UNLCK as i16 {
             let unlocked = self.parts.lock().unlock(owner, wanted.first, wanted.last);
             if unlocked.map_err(|_| Errno::ENOLCK)? {
-                self.waiters.wake_all();
+                self.announce_parts();
             }
             return Ok(0);
         }
+        let mut waiting = None;
         wait::take(&self.waiters, !waits, || {
             let mut parts = self.parts.lock();
             match parts.conflict(&wanted) {
+                Some(held) if waits => {
+                    let waiting = waiting.get_or_insert_with(Waiting::new);
+                    waiting.wait(self, owner, held.owner).err().map(Err)
+                }
                 Some(_) => None,
                 None if !heap::has_reserve() => Some(Err(Errno::ENOLCK)),
                 None => Some(parts.lock(wanted).map_err(|_| Errno::ENOLCK)),
             }
         })??;
         // A lock to write may have become one to read.
-        self.waiters.wake_all();
+        self.announce_parts();
         Ok(0)
+    }
+
+    /// Has those who wait for parts look again: what they wait for may have changed. May sleep.
+    fn announce_parts(&self) {
+        {
+            // Who waits after this has seen the change.
+            let _parts = self.parts.lock();
+            WAITS.lock().end_at(self.number());
+        }
+        self.waiters.wake_all();
+    }
+
+    /// A number that no other file has.
+    fn number(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// The owner at an address has no part locked any more. May sleep.
     pub fn release_parts(&self, address: usize) {
         let released = self.parts.lock().release(PartOwner { address, pid: 0 });
         if released {
-            self.waiters.wake_all();
+            self.announce_parts();
         }
     }
 
@@ -165,6 +196,42 @@ impl Locks {
                 owner.address = to;
             }
         });
+        // Who waits for it knows it by the address.
+        self.announce_parts();
+    }
+}
+
+/// A wait of the calling thread for parts, which ends with it.
+struct Waiting {
+    id: usize,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self { id: core::ptr::from_ref::<Thread>(&task::current()).addr() }
+    }
+
+    /// Notes that it is for `holder` to unlock something of the file with these locks.
+    fn wait(&self, locks: &Locks, owner: PartOwner, holder: PartOwner) -> Result<(), Errno> {
+        let mut waits = WAITS.lock();
+        if !owner.is_process() || !holder.is_process() {
+            waits.end(self.id);
+            return Ok(());
+        }
+        if !heap::has_reserve() {
+            return Err(Errno::ENOLCK);
+        }
+        let wait = Wait { id: self.id, file: locks.number(), owner, for_whom: holder };
+        waits.begin(wait).map_err(|error| match error {
+            NoWait::Deadlock => Errno::EDEADLK,
+            NoWait::Full => Errno::ENOLCK,
+        })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITS.lock().end(self.id);
     }
 }
 
