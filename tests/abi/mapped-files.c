@@ -633,6 +633,15 @@ CASE(no_file_is_mapped_to_grow_down)
 	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_GROWSDOWN, fd, 0));
 	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_GROWSDOWN, fd, 0));
 	CHECK(close(fd) == 0);
+	/* What cannot be mapped anyhow. */
+	fd = open("/dev/shm", O_RDONLY);
+	FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_GROWSDOWN, fd, 0));
+	FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_GROWSDOWN, fd, 0));
+	CHECK(close(fd) == 0);
+	fd = open("/dev/shm", O_TMPFILE | O_WRONLY, 0600);
+	FAILS(EACCES, mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_GROWSDOWN, fd, 0));
+	FAILS(EACCES, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_GROWSDOWN, fd, 0));
+	CHECK(close(fd) == 0);
 }
 
 /* Since Linux 6.7, whatever rights the mapping has. */

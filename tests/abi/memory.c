@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "children.h"
 #include "touch.h"
 
 static char *map(size_t length, int protection)
@@ -353,6 +354,39 @@ CASE(bad_advice_is_refused)
 	munmap(a, 3 * PAGE);
 }
 
+/* A hole is told of in the end. */
+CASE(advice_is_followed_up_to_what_it_is_wrong_for)
+{
+	const int shared = MAP_SHARED | MAP_ANONYMOUS;
+	char *a = map(6 * PAGE, PROT_READ | PROT_WRITE), *b;
+
+	memset(a, 'y', 6 * PAGE);
+	CHECK(munmap(a + PAGE, PAGE) == 0 && mlock(a + 3 * PAGE, PAGE) == 0);
+	FAILS(EINVAL, madvise(a, 5 * PAGE, MADV_COLD));
+	FAILS(ENOMEM, madvise(a, 3 * PAGE, MADV_COLD));
+	FAILS(EINVAL, madvise(a, 5 * PAGE, MADV_FREE));
+	FAILS(ENOMEM, madvise(a, 3 * PAGE, MADV_FREE));
+	CHECK(a[3 * PAGE] == 'y' && munlock(a + 3 * PAGE, PAGE) == 0);
+	b = mmap(a + 5 * PAGE, PAGE, PROT_READ | PROT_WRITE, shared | MAP_FIXED, -1, 0);
+	CHECK(b == a + 5 * PAGE);
+	FAILS(EINVAL, madvise(a, 6 * PAGE, MADV_WIPEONFORK));
+	FAILS(EINVAL, madvise(a, 6 * PAGE, MADV_REMOVE));
+	FAILS(ENOMEM, madvise(a + PAGE, 3 * PAGE, MADV_DONTFORK));
+	if (fork() == 0)
+		_exit(touch(a, 0) != 0 || touch(a + 2 * PAGE, 0) != SIGSEGV ||
+		      touch(a + 3 * PAGE, 0) != SIGSEGV || touch(a + 4 * PAGE, 0) != 0);
+	CHECK(exits_with(-1, 0) && munmap(a, 6 * PAGE) == 0);
+	b = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, shared, -1, 0);
+	memset(b, 'y', 3 * PAGE);
+	CHECK(munmap(b + PAGE, PAGE) == 0);
+	FAILS(ENOMEM, madvise(b, 3 * PAGE, MADV_REMOVE));
+	CHECK(b[0] == 0 && b[2 * PAGE] == 0 && munmap(b, 3 * PAGE) == 0);
+	FAILS(ENOMEM, madvise(at(0x7ffffffff000), PAGE, MADV_NORMAL));
+	FAILS(EINVAL, madvise(at(0x7ffffffff000), PAGE, 1000));
+	FAILS(EINVAL, madvise(a, 0, 1000));
+	CHECK(madvise(a, 0, MADV_NORMAL) == 0);
+}
+
 CASE(memory_is_not_populated_against_its_rights)
 {
 	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE);
@@ -612,6 +646,38 @@ CASE(zeros_know_no_flags_of_their_own)
 	CHECK(close(zero) == 0);
 }
 
+CASE(no_zeros_of_a_file_grow_down)
+{
+	const int grows = MAP_GROWSDOWN, rights = PROT_READ | PROT_WRITE;
+	int zero = open("/dev/zero", O_RDWR), reader = open("/dev/zero", O_RDONLY);
+	int writer = open("/dev/zero", O_WRONLY);
+
+	FAILS(EINVAL, (long)mmap(NULL, PAGE, rights, MAP_PRIVATE | grows, zero, 0));
+	FAILS(EINVAL, (long)mmap(NULL, PAGE, rights, MAP_SHARED | grows, zero, 0));
+	FAILS(EACCES, (long)mmap(NULL, PAGE, rights, MAP_SHARED | grows, reader, 0));
+	FAILS(EACCES, (long)mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | grows, writer, 0));
+	FAILS(EINVAL, (long)mmap(NULL, PAGE, rights, MAP_SHARED | MAP_ANONYMOUS | grows, -1, 0));
+	close(zero);
+	close(reader);
+	close(writer);
+}
+
+/* As if the file had as many bytes as are mapped. */
+CASE(shared_zeros_have_an_end)
+{
+	const int rights = PROT_READ | PROT_WRITE;
+	int zero = open("/dev/zero", O_RDWR);
+	char *shared = mmap(NULL, 2 * PAGE, rights, MAP_SHARED, zero, PAGE);
+	char *own = mmap(NULL, 2 * PAGE, rights, MAP_PRIVATE, zero, 16 * PAGE);
+
+	CHECK(shared != MAP_FAILED && own != MAP_FAILED);
+	CHECK(touch(shared, 1) == 0 && touch(shared + PAGE, 1) == SIGBUS);
+	CHECK(touch(own, 1) == 0 && touch(own + PAGE, 1) == 0);
+	FAILS(EOVERFLOW, (long)mmap(NULL, PAGE, rights, MAP_PRIVATE, zero, -PAGE));
+	FAILS(EOVERFLOW, (long)mmap(NULL, PAGE, rights, MAP_SHARED, zero, -PAGE));
+	CHECK(munmap(shared, 2 * PAGE) == 0 && munmap(own, 2 * PAGE) == 0 && close(zero) == 0);
+}
+
 CASE(what_moves_onto_itself_is_refused_before_a_hole)
 {
 	const int moves = MREMAP_MAYMOVE | MREMAP_FIXED;
@@ -621,6 +687,24 @@ CASE(what_moves_onto_itself_is_refused_before_a_hole)
 	FAILS(EINVAL, (long)mremap(area, 3 * PAGE, 3 * PAGE, moves, area + PAGE));
 	FAILS(EFAULT, (long)mremap(area + PAGE, PAGE, PAGE, moves, area + 3 * PAGE));
 	munmap(area, 4 * PAGE);
+}
+
+/* Unless nothing begins there, or the target cannot be one. */
+CASE(what_cannot_be_moved_has_made_room)
+{
+	const int moves = MREMAP_MAYMOVE | MREMAP_FIXED;
+	char *area = map(4 * PAGE, PROT_READ), *target = map(4 * PAGE, PROT_READ);
+
+	CHECK(munmap(area + PAGE, PAGE) == 0);
+	FAILS(EFAULT, (long)mremap(area + PAGE, PAGE, PAGE, moves, target));
+	FAILS(EINVAL, (long)mremap(area, PAGE, PAGE, moves, at(0x7ffffffff000)));
+	CHECK(touch(target, 0) == 0);
+	FAILS(EFAULT, (long)mremap(area, 3 * PAGE, 3 * PAGE, moves, target));
+	CHECK(touch(target, 0) == SIGSEGV && touch(target + 2 * PAGE, 0) == SIGSEGV);
+	CHECK(touch(target + 3 * PAGE, 0) == 0 && touch(area, 0) == 0);
+	/* What is private is not mapped a second time. */
+	FAILS(EINVAL, (long)mremap(area, 0, PAGE, moves, target + 3 * PAGE));
+	CHECK(touch(target + 3 * PAGE, 0) == SIGSEGV && munmap(area, 4 * PAGE) == 0);
 }
 
 /* Who has as many mappings as there can be can take them back. */

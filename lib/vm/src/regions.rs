@@ -6,7 +6,7 @@
 //! Free room is found from the top downwards. Searches take logarithmic time, those for room with
 //! the exception that `gaps` tells.
 
-use crate::{FRAME_SIZE, Kind, MapError, Protection, gaps::Gaps};
+use crate::{BLOCK_SIZE, FRAME_SIZE, Kind, MapError, Protection, gaps::Gaps};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -167,6 +167,12 @@ impl<O> Region<O> {
     /// Returns the program's rights.
     pub fn protection(&self) -> Protection {
         self.attributes.protection
+    }
+
+    /// Says whether it has room for a block of 2 MiB.
+    pub fn has_block(&self) -> bool {
+        let block = (self.start + (BLOCK_SIZE - 1)).align_down(BLOCK_SIZE);
+        self.end >= block + BLOCK_SIZE
     }
 
     /// Returns the length in bytes.

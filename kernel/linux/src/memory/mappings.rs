@@ -51,6 +51,8 @@ pub struct Request {
     pub kind: u32,
     /// MAP_HUGETLB: fails where the file has no huge pages.
     pub huge: bool,
+    /// MAP_GROWSDOWN: fails.
+    pub grows: bool,
     /// Descriptor of the shadow.
     pub fd: u64,
     /// Offset in the file, a multiple of the page size.
@@ -80,11 +82,23 @@ pub fn map(space: &AddressSpace, request: Request) -> Result<UserAddr, Errno> {
     };
     match is_shared {
         _ if !is_readable => Err(Errno::EACCES),
+        _ if request.grows => Err(refusal(space, &request)),
         true => shared(space, request, &status),
         // The pages are the realm's, which has no huge ones.
         false if request.huge => Err(Errno::EINVAL),
         false => private(space, request, &status),
     }
+}
+
+/// Why Linux does not map what is to grow down.
+fn refusal(space: &AddressSpace, request: &Request) -> Errno {
+    let Request { map, kind, fd, offset, .. } = request;
+    let Ok(at) = space.reserve_mirror(map.length) else { return Errno::ENOMEM };
+    let flags = u64::from(kind | linux::MAP_FIXED | linux::MAP_GROWSDOWN);
+    let args = [at.get(), map.length, map.protection.bits().into(), flags, *fd, *offset];
+    let asked = remote::linux(linux::__NR_mmap, &args);
+    space.forget_mirror(at);
+    asked.err().unwrap_or(Errno::EINVAL)
 }
 
 /// Private memory with the file's contents, as they are now: the first write to each page gets a
@@ -119,7 +133,7 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
 }
 
 fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
-    let Request { map, kind, huge, fd, offset } = request;
+    let Request { map, kind, huge, fd, offset, .. } = request;
     let (length, protection) = (map.length, map.protection);
     let named = |object: Held| named::named((fd, status.file.identity), object);
     let tell = |object: &Held, start: UserAddr| {

@@ -13,7 +13,7 @@ use crtos_core::devices::links::Link;
 use crtos_core::mm::{
     held::Held,
     object::Object,
-    space::{AddressSpace, Backing, Lock, Map, MapError, Move, Placement, Protection},
+    space::{AddressSpace, Backing, Lock, Map, MapError, Move, Placement, Protection, Region},
 };
 
 use super::descriptors::remote;
@@ -108,8 +108,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         true => What::Memory { may_write: true },
         false => what(fd, flags, bits)?,
     };
-    let is_private_memory = kind == linux::MAP_PRIVATE && matches!(what, What::Memory { .. });
-    if length == 0 || has(linux::MAP_GROWSDOWN) && !is_private_memory {
+    if length == 0 {
         if matches!(what, What::File) {
             mappings::is_open(fd)?;
         }
@@ -134,10 +133,20 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     if anonymous && !matches!(kind, linux::MAP_SHARED | linux::MAP_PRIVATE) {
         return Err(Errno::EINVAL);
     }
+    // Memory that is private and of no file grows down; of a file of Linux, Linux says that it does
+    // not.
+    let grows = has(linux::MAP_GROWSDOWN);
+    let may_grow = has(linux::MAP_ANONYMOUS) && kind == linux::MAP_PRIVATE;
+    if grows && !may_grow && !matches!(what, What::File) {
+        return Err(Errno::EINVAL);
+    }
     if anonymous && has(linux::MAP_HUGETLB) {
         return Err(Errno::ENOMEM);
     }
     let length = pages(length)?;
+    if !has(linux::MAP_ANONYMOUS) && !matches!(what, What::File) {
+        offset.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+    }
     let placement = if has(linux::MAP_FIXED_NOREPLACE) {
         Placement::NoReplace(address)
     } else if has(linux::MAP_FIXED) {
@@ -161,14 +170,20 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         space.map(Map { backing: Some(backing), ..map })?
     } else if !anonymous {
         let huge = has(linux::MAP_HUGETLB);
-        let request = mappings::Request { map, kind, huge, fd, offset };
+        let request = mappings::Request { map, kind, huge, grows, fd, offset };
         match devices::registers(&space, &request)? {
             Some(backing) => space.map(Map { backing: Some(backing), ..request.map })?,
             None => mappings::map(&space, request)?,
         }
     } else if let (linux::MAP_SHARED, What::Memory { may_write }) = (kind, what) {
-        let object = Held::new(Object::anonymous()?, space.quota())?;
-        space.map(Map { backing: Some(Backing::shared(object, 0, may_write)), ..map })?
+        let object = Object::anonymous()?;
+        // Of a file, pages behind as many bytes as are mapped are none.
+        let offset = if has(linux::MAP_ANONYMOUS) { 0 } else { offset };
+        if offset > 0 {
+            object.set_limit(length);
+        }
+        let object = Held::new(object, space.quota())?;
+        space.map(Map { backing: Some(Backing::shared(object, offset, may_write)), ..map })?
     } else {
         space.map(map)?
     };
@@ -356,8 +371,9 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     let space = space()?;
     // Before what lies behind the first page has to say.
     let overlaps = address.saturating_add(old) > to && to.saturating_add(new) > address;
+    let is_beyond = to.saturating_add(new) > UserAddr::END;
     let begins = space.is_taken(&(address..address.saturating_add(PAGE_SIZE)));
-    if (fixed || stays) && overlaps && begins {
+    if (fixed || stays) && (overlaps || is_beyond) && begins {
         return Err(Errno::EINVAL);
     }
     let concerned =
@@ -374,6 +390,10 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
         0 => space.map_again(address, new, how),
         _ => space.remap(address, old, new, how),
     };
+    if moved.is_err_and(|error| error != MapError::Denied) && fixed && begins {
+        // Linux makes room before it looks whether what begins there can be moved as a whole.
+        space.unmap(to, new)?;
+    }
     if let Some(mirror) = mirror {
         space.use_mirror(mirror);
     }
@@ -451,62 +471,88 @@ pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
 pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
     lapse::memory();
     const LAST_ADVICE: u32 = linux::MADV_COLLAPSE;
-    let (start, length) = range(UserAddr::new(address), length).map_err(|_| Errno::EINVAL)?;
-    let space = space()?;
-    match advice as u32 {
-        linux::MADV_DONTNEED | linux::MADV_DONTNEED_LOCKED | linux::MADV_FREE => {
-            // What a program has of a file is not to be lost.
-            if advice as u32 == linux::MADV_FREE {
-                if !space.is_mapped(start, length) {
-                    return Err(Errno::ENOMEM);
-                }
-                if !space.is_anonymous(start, length) {
-                    return Err(Errno::EINVAL);
-                }
-            }
-            if length > 0 {
-                let even_locked = advice as u32 == linux::MADV_DONTNEED_LOCKED;
-                space.discard(start, length, even_locked)?;
-            }
-            Ok(0)
+    let (start, advice) = (UserAddr::new(address), advice as u32);
+    // There are none by the numbers in between.
+    if !matches!(advice, 0..5 | linux::MADV_FREE..=LAST_ADVICE) || !start.is_page_aligned() {
+        return Err(Errno::EINVAL);
+    }
+    let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::EINVAL)?;
+    let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
+    if end == start {
+        return Ok(0);
+    }
+    // Nothing is mapped behind the program's addresses.
+    if start < UserAddr::END {
+        let space = space()?;
+        advise(&space, start..end.min(UserAddr::END), advice)?;
+    }
+    if end > UserAddr::END { Err(Errno::ENOMEM) } else { Ok(0) }
+}
+
+/// Does what a program says of a range: part by part, up to one for which that is wrong. ENOMEM in
+/// the end if there is a hole.
+fn advise(space: &AddressSpace, range: Range<UserAddr>, advice: u32) -> Result<(), Errno> {
+    let Range { start, end } = range;
+    match advice {
+        linux::MADV_DONTNEED | linux::MADV_DONTNEED_LOCKED => {
+            let even_locked = advice == linux::MADV_DONTNEED_LOCKED;
+            Ok(space.discard(start, end - start, even_locked)?)
         }
         linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE => {
-            let rights = match advice as u32 {
+            let rights = match advice {
                 linux::MADV_POPULATE_READ => Protection::READ,
                 _ => Protection::WRITE,
             };
-            let end = space.next_without(start, length, rights);
-            if end > start {
-                space.populate(start, end - start)?;
+            let until = space.next_without(start, end - start, rights);
+            if until > start {
+                space.populate(start, until - start)?;
             }
-            if end < start + length { Err(Errno::EINVAL) } else { Ok(0) }
+            if until < end { Err(Errno::EINVAL) } else { Ok(()) }
         }
-        // There are none by these numbers.
-        5..linux::MADV_FREE => Err(Errno::EINVAL),
-        0..=LAST_ADVICE if !space.is_mapped(start, length) => Err(Errno::ENOMEM),
-        linux::MADV_REMOVE if length == 0 => Ok(0),
-        linux::MADV_REMOVE => shared::punch(&space, start, length).map(|()| 0),
-        linux::MADV_DONTFORK
-        | linux::MADV_DOFORK
-        | linux::MADV_WIPEONFORK
-        | linux::MADV_KEEPONFORK => {
-            if length > 0 {
-                space.set_on_fork(start, length, |on_fork| match advice as u32 {
-                    linux::MADV_DONTFORK => on_fork.omitted = true,
-                    linux::MADV_DOFORK => on_fork.omitted = false,
-                    linux::MADV_WIPEONFORK => on_fork.cleared = true,
-                    _ => on_fork.cleared = false,
-                })?;
+        _ => each_part(space, start..end, |region, start, length| {
+            match advice {
+                // What a program has of a file is not to be lost.
+                linux::MADV_FREE if region.attributes.backing.is_some() => Err(Errno::EINVAL),
+                linux::MADV_FREE => Ok(space.discard(start, length, false)?),
+                linux::MADV_REMOVE => shared::punch(space, start, length),
+                linux::MADV_DONTFORK
+                | linux::MADV_DOFORK
+                | linux::MADV_WIPEONFORK
+                | linux::MADV_KEEPONFORK => {
+                    Ok(space.set_on_fork(start, length, |on_fork| match advice {
+                        linux::MADV_DONTFORK => on_fork.omitted = true,
+                        linux::MADV_DOFORK => on_fork.omitted = false,
+                        linux::MADV_WIPEONFORK => on_fork.cleared = true,
+                        _ => on_fork.cleared = false,
+                    })?)
+                }
+                linux::MADV_COLD | linux::MADV_PAGEOUT if region.attributes.lock.is_locked() => {
+                    Err(Errno::EINVAL)
+                }
+                linux::MADV_COLLAPSE if !region.has_block() => Err(Errno::EINVAL),
+                _ => Ok(()),
             }
-            Ok(0)
-        }
-        linux::MADV_COLD | linux::MADV_PAGEOUT if space.is_locked(start, length) => {
-            Err(Errno::EINVAL)
-        }
-        linux::MADV_COLLAPSE if !space.has_blocks(start, length) => Err(Errno::EINVAL),
-        0..=LAST_ADVICE => Ok(0),
-        _ => Err(Errno::EINVAL),
+        }),
     }
+}
+
+/// Calls `visit` with the start and length of each part of a range that is of one mapping, up to
+/// one that fails. ENOMEM in the end if there is a hole.
+fn each_part(
+    space: &AddressSpace,
+    range: Range<UserAddr>,
+    visit: impl Fn(&Region, UserAddr, u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let (mut at, mut is_whole) = (range.start, true);
+    while at < range.end {
+        let region = space.next_region(at).filter(|region| region.start < range.end);
+        let Some(region) = region else { return Err(Errno::ENOMEM) };
+        let (start, end) = (region.start.max(at), region.end.min(range.end));
+        is_whole &= start == at;
+        visit(&region, start, end - start)?;
+        at = end;
+    }
+    if is_whole { Ok(()) } else { Err(Errno::ENOMEM) }
 }
 
 /// Bytes that the program may lock; EPERM if that is none. What Linux said last counts where it

@@ -44,7 +44,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_abi::channel::SHADOW_END;
-use crtos_vm::{BLOCK_SIZE, FRAME_SIZE, Flags, Frame, Usage};
+use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, Lock, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
 use limits::Limits;
@@ -396,21 +396,8 @@ impl AddressSpace {
 
     /// Whether all of a range is mapped.
     pub fn is_mapped(&self, start: UserAddr, length: u64) -> bool {
-        self.consists_of(start, length, |_| true)
-    }
-
-    /// Whether all of a range is mapped, as memory that is private and of no file.
-    pub fn is_anonymous(&self, start: UserAddr, length: u64) -> bool {
-        self.consists_of(start, length, |region| region.attributes.backing.is_none())
-    }
-
-    /// Whether each mapping in a range, of which all is mapped, has room for a block of 2 MiB.
-    pub fn has_blocks(&self, start: UserAddr, length: u64) -> bool {
-        let has_block = |region: &Region| {
-            let block = (region.start + (BLOCK_SIZE - 1)).align_down(BLOCK_SIZE);
-            region.end >= block + BLOCK_SIZE
-        };
-        self.consists_of(start, length, has_block)
+        let range = start..start.saturating_add(length);
+        range.is_empty() || self.mapped_until(&range) == range.end
     }
 
     /// Whether an object is mapped in a range, which may have holes.
@@ -433,20 +420,6 @@ impl AddressSpace {
             at = region.end;
         }
         None
-    }
-
-    /// Whether all of a range is mapped, by regions that `are_so`.
-    fn consists_of(&self, start: UserAddr, length: u64, are_so: impl Fn(&Region) -> bool) -> bool {
-        let end = start.saturating_add(length);
-        let mut at = start;
-        while at < end {
-            let region = self.layout.lock().regions.find(at);
-            match region {
-                Some(region) if are_so(&region) => at = region.end,
-                _ => return false,
-            }
-        }
-        true
     }
 }
 

@@ -34,13 +34,14 @@ pub fn registers(space: &AddressSpace, request: &Request) -> Result<Option<Backi
     if PLACES.iter().all(|place| !Once::is_completed(place)) {
         return Ok(None);
     }
-    let Request { map, kind, fd, offset, .. } = request;
+    let Request { map, kind, grows, fd, offset, .. } = request;
     let status = Status::of(*fd)?;
     if !status.file.maps_registers {
         return Ok(None);
     }
     let mirror = space.reserve_mirror(map.length)?;
-    let (rights, flags) = (map.protection.bits().into(), (kind | linux::MAP_FIXED).into());
+    let grows = if *grows { linux::MAP_GROWSDOWN } else { 0 };
+    let (rights, flags) = (map.protection.bits().into(), (kind | grows | linux::MAP_FIXED).into());
     let args = [mirror.get(), map.length, rights, flags, *fd, *offset];
     let told = remote::linux(linux::__NR_mmap, &args)
         .map(|_| remote::request_words(Operation::Registers { mirror }));
