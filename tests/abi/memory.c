@@ -678,6 +678,21 @@ CASE(shared_zeros_have_an_end)
 	CHECK(munmap(shared, 2 * PAGE) == 0 && munmap(own, 2 * PAGE) == 0 && close(zero) == 0);
 }
 
+CASE(shared_memory_has_no_more_where_its_mapping_becomes_longer)
+{
+	const int rights = PROT_READ | PROT_WRITE;
+	char *a = mmap(NULL, 2 * PAGE, rights, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *b;
+
+	a[PAGE] = 'a';
+	a = mremap(a, 2 * PAGE, 4 * PAGE, MREMAP_MAYMOVE);
+	CHECK(a != MAP_FAILED && a[PAGE] == 'a' && touch(a + 2 * PAGE, 1) == SIGBUS);
+	b = mremap(a, 0, 4 * PAGE, MREMAP_MAYMOVE);
+	CHECK(b != MAP_FAILED && b[PAGE] == 'a' && touch(b + 3 * PAGE, 0) == SIGBUS);
+	FAILS(EFAULT, madvise(a, 4 * PAGE, MADV_POPULATE_WRITE));
+	FAILS(ENOMEM, mlock(a, 4 * PAGE));
+	CHECK(munmap(a, 4 * PAGE) == 0 && munmap(b, 4 * PAGE) == 0);
+}
+
 CASE(what_moves_onto_itself_is_refused_before_a_hole)
 {
 	const int moves = MREMAP_MAYMOVE | MREMAP_FIXED;

@@ -58,6 +58,8 @@ struct Payer {
 enum Owner {
     /// The realm's.
     Realm,
+    /// Those of memory that programs share, and that is of no file.
+    Memory,
     /// A device's, and where they lie.
     Device(Registers),
     /// Those of a file of Linux.
@@ -105,6 +107,17 @@ impl Object {
     /// Memory that is zero at first. Not on a real-time path.
     pub fn anonymous() -> Result<Arc<Self>, MapError> {
         Self::make(u64::MAX, BTreeMap::new(), Owner::Realm)
+    }
+
+    /// Memory of no file, of `size` bytes, that is zero at first. It never has more, however much
+    /// of it is mapped. Not on a real-time path.
+    pub fn of_no_file(size: u64) -> Result<Arc<Self>, MapError> {
+        Self::make(size, BTreeMap::new(), Owner::Memory)
+    }
+
+    /// Whether it is memory of no file.
+    pub fn is_of_no_file(&self) -> bool {
+        matches!(self.owner, Owner::Memory)
     }
 
     /// Memory of a device. Not on a real-time path.

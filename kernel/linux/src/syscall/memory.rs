@@ -176,13 +176,9 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
             None => mappings::map(&space, request)?,
         }
     } else if let (linux::MAP_SHARED, What::Memory { may_write }) = (kind, what) {
-        let object = Object::anonymous()?;
-        // Of a file, pages behind as many bytes as are mapped are none.
+        // It has as many bytes as are mapped, also where /dev/zero is mapped from an offset on.
         let offset = if has(linux::MAP_ANONYMOUS) { 0 } else { offset };
-        if offset > 0 {
-            object.set_limit(length);
-        }
-        let object = Held::new(object, space.quota())?;
+        let object = Held::new(Object::of_no_file(length)?, space.quota())?;
         space.map(Map { backing: Some(Backing::shared(object, offset, may_write)), ..map })?
     } else {
         space.map(map)?

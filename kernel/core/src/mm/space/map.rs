@@ -5,10 +5,10 @@
 
 use super::changes::{Changes, LOW};
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{AddressSpace, Attributes, Backing, Map, NOTHING, Region, pages_of, whole_pages};
+use super::{AddressSpace, Attributes, Map, NOTHING, Region, pages_of, whole_pages};
 use crate::arch::paging::{NoFrames, Parts, Steps};
 use crate::arch::tlb::Stale;
-use crate::mm::{frames, heap};
+use crate::mm::{frames, heap, object::Object};
 use crate::task;
 use crate::time::Nanos;
 use alloc::vec::Vec;
@@ -436,9 +436,11 @@ impl AddressSpace {
         if region.end < old.end && new_length >= old_length {
             return Err(MapError::Fault);
         }
-        let is_limited =
-            |backing: &Backing| backing.object.limit() != u64::MAX || backing.object.is_link();
-        if let Some(backing) = region.attributes.backing.as_ref().filter(|it| is_limited(it))
+        let is_limited = |object: &Object| {
+            object.is_link() || object.limit() != u64::MAX && !object.is_of_no_file()
+        };
+        if let Some(backing) =
+            region.attributes.backing.as_ref().filter(|backing| is_limited(&backing.object))
             && new_length > old_length
         {
             // Linux says so of what must not grow.
