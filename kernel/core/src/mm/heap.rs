@@ -18,6 +18,7 @@
 use super::frames::{self, PRIVATE};
 use super::layout;
 use crate::sync::SpinLock;
+use alloc::vec::Vec;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -216,6 +217,13 @@ pub fn usage() -> (u64, u64) {
 #[inline]
 pub fn has_reserve() -> bool {
     HEAP.has_reserve.load(Ordering::Relaxed) || HEAP.restore_reserve()
+}
+
+/// Makes room for `more` values behind those of `list`, where a program makes the kernel keep them:
+/// as [`has_reserve`] says, and if that many fit in one piece of memory. Otherwise it says `false`
+/// and has changed nothing. Any context.
+pub fn makes_room<T>(list: &mut Vec<T>, more: usize) -> bool {
+    has_reserve() && list.try_reserve(more).is_ok()
 }
 
 /// Whether there is memory for a few bytes that come to an end by themselves: a reserve, or all of

@@ -26,7 +26,7 @@ impl Pages {
         }
         let mut pages = Self(Vec::new());
         while pages.0.len() < count {
-            if !heap::has_reserve() || pages.0.try_reserve(1).is_err() {
+            if !heap::makes_room(&mut pages.0, 1) {
                 return None;
             }
             pages.0.push(OwnedPage::zeroed()?);

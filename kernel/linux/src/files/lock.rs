@@ -92,7 +92,7 @@ impl Locks {
         if holders.iter().any(|&(_, other)| exclusive || other) {
             return Ok(None);
         }
-        if !heap::has_reserve() || holders.try_reserve(1).is_err() {
+        if !heap::makes_room(&mut holders, 1) {
             return Err(Errno::ENOMEM);
         }
         holders.push((owner, exclusive));

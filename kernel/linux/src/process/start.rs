@@ -33,7 +33,7 @@ impl Beginning {
     /// Where the calling thread is, as its child sees it; `context` are its registers.
     pub fn of_child(context: &UserContext) -> Result<Self, Errno> {
         let mut state = Vec::new();
-        if !heap::has_reserve() || state.try_reserve_exact(fpu::size()).is_err() {
+        if !heap::makes_room(&mut state, fpu::size()) {
             return Err(Errno::ENOMEM);
         }
         state.resize(fpu::size(), 0);

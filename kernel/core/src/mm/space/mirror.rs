@@ -105,7 +105,7 @@ impl AddressSpace {
         if MIRRORS_END.saturating_sub(address.get()) < length {
             return Err(MapError::NoMemory);
         }
-        if !heap::has_reserve() || mirrors.try_reserve(1).is_err() {
+        if !heap::makes_room(&mut mirrors, 1) {
             return Err(MapError::NoMemory);
         }
         mirrors.insert(index, Mirror { address, length, target: None, in_use: false });

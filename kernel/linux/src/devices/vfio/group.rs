@@ -66,7 +66,7 @@ pub(super) fn open(
         if device.is_open {
             return Some(Err(Errno::EBUSY));
         }
-        if !heap::has_reserve() || group.members.try_reserve(1).is_err() {
+        if !heap::makes_room(&mut group.members, 1) {
             return Some(Err(Errno::ENOMEM));
         }
         device.is_open = true;

@@ -60,7 +60,7 @@ fn parse(file: &Contents) -> Result<Image, ExecError> {
 /// Up to so many bytes of a file.
 fn read(file: &Contents, offset: u64, length: usize) -> Result<Vec<u8>, ExecError> {
     let mut bytes = Vec::new();
-    if !heap::has_reserve() || bytes.try_reserve_exact(length).is_err() {
+    if !heap::makes_room(&mut bytes, length) {
         return Err(ExecError::Memory);
     }
     bytes.resize(length, 0);

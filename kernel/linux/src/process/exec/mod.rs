@@ -237,7 +237,7 @@ fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
     let mut head = [0; size_of::<Startup>()];
     space.read(scratch.start, &mut head)?;
     let mut strings = Vec::new();
-    if !heap::has_reserve() || strings.try_reserve_exact((size - HEAD) as usize).is_err() {
+    if !heap::makes_room(&mut strings, (size - HEAD) as usize) {
         return Err(ExecError::Memory);
     }
     strings.resize((size - HEAD) as usize, 0);

@@ -70,7 +70,7 @@ impl<'a> Stack<'a> {
         let size =
             strings.len() + path.len() + (startup.argc as usize + startup.envc as usize) * 8 + 1024;
         let mut bytes = Vec::new();
-        if !heap::has_reserve() || bytes.try_reserve_exact(size).is_err() {
+        if !heap::makes_room(&mut bytes, size) {
             return Err(ExecError::Memory);
         }
         bytes.resize(size, 0);

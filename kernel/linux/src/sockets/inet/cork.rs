@@ -95,7 +95,7 @@ impl Pending {
     }
 
     fn make_room(&mut self, count: usize) -> Result<(), Errno> {
-        match heap::has_reserve() && self.bytes.try_reserve(count).is_ok() {
+        match heap::makes_room(&mut self.bytes, count) {
             true => Ok(()),
             false => Err(Errno::ENOBUFS),
         }

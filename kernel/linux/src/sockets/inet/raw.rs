@@ -212,7 +212,7 @@ impl Raw {
             if sockets.len() >= MOST {
                 return Err(Errno::ENOBUFS);
             }
-            if !heap::has_reserve() || sockets.try_reserve(1).is_err() {
+            if !heap::makes_room(&mut sockets, 1) {
                 return Err(Errno::ENOMEM);
             }
             sockets.push(core.clone());

@@ -19,7 +19,7 @@ pub fn with_buffer<R>(
         return work(&mut [0; USUAL_LONGEST][..length]);
     }
     let mut buffer = Vec::new();
-    if !heap::has_reserve() || buffer.try_reserve_exact(length).is_err() {
+    if !heap::makes_room(&mut buffer, length) {
         return Err(Errno::ENOBUFS);
     }
     buffer.resize(length, 0);

@@ -384,7 +384,7 @@ impl Tcp {
         let bytes = match part.get_mut(..length) {
             Some(bytes) => bytes,
             None => {
-                if !heap::has_reserve() || long.try_reserve_exact(length).is_err() {
+                if !heap::makes_room(&mut long, length) {
                     return Err(Errno::ENOMEM);
                 }
                 long.resize(length, 0);
