@@ -10,6 +10,7 @@
 #include <spawn.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -168,6 +169,31 @@ CASE(a_fault_ends_a_child)
 
 	status = in_child(faults);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+CASE(a_process_asks_for_what_is_permitted)
+{
+	int counter = 0;
+
+	CHECK(prctl(PR_GET_TSC, &counter) == 0 && counter == PR_TSC_ENABLE);
+	CHECK(prctl(PR_SET_TSC, PR_TSC_ENABLE) == 0);
+	FAILS(EINVAL, prctl(PR_SET_TSC, 3));
+	FAILS(EFAULT, prctl(PR_GET_TSC, NULL));
+	CHECK(prctl(PR_GET_SECCOMP) == 0);
+	CHECK(prctl(PR_TASK_PERF_EVENTS_DISABLE) == 0 && prctl(PR_TASK_PERF_EVENTS_ENABLE) == 0);
+}
+
+CASE(a_child_declines_huge_pages_as_its_parent_does)
+{
+	CHECK(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0);
+	FAILS(EINVAL, prctl(PR_SET_THP_DISABLE, 1, 1, 0, 0));
+	CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
+	CHECK(exits_with(child, 1) && prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0);
+	CHECK(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0);
 }
 
 CASE(forty_generations_follow_each_other)

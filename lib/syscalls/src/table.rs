@@ -311,7 +311,7 @@ pub const TABLE: &[Row] = &[
         "prctl",
         Dual(Prctl),
         POINTERS | HERITAGE,
-        "names, parent death signal, dumpable, capabilities, no_new_privs, child subreaper, timer slack, speculation, crtos' own two; other options are EINVAL",
+        "names, parent death signal, dumpable, capabilities, no_new_privs, child subreaper, timer slack, speculation, PR_SET_TSC with PR_TSC_ENABLE, PR_GET_TSC, PR_GET_SECCOMP, huge pages and counting of events, which are none, crtos' own two; other options are EINVAL",
     ),
     row(
         158,
@@ -413,7 +413,7 @@ pub const TABLE: &[Row] = &[
     row(213, "epoll_create", Dual(EpollCreate), NEW_FD, ""),
     row(214, "epoll_ctl_old", Unsupported, 0, "not in Linux any more"),
     row(215, "epoll_wait_old", Unsupported, 0, "not in Linux any more"),
-    row(216, "remap_file_pages", Unsupported, 0, ""),
+    row(216, "remap_file_pages", Unsupported, 0, "mmap does the same"),
     row(217, "getdents64", Remote, FD | POINTERS, ""),
     row(218, "set_tid_address", Local(SetTidAddress), 0, ""),
     row(219, "restart_syscall", Local(RestartSyscall), 0, "EINTR"),
@@ -659,7 +659,13 @@ pub const TABLE: &[Row] = &[
     row(444, "landlock_create_ruleset", Unsupported, 0, ""),
     row(445, "landlock_add_rule", Unsupported, 0, ""),
     row(446, "landlock_restrict_self", Unsupported, 0, ""),
-    row(447, "memfd_secret", Unsupported, 0, ""),
+    row(
+        447,
+        "memfd_secret",
+        Unsupported,
+        0,
+        "as with secretmem.enable=0, Linux's preset before 6.5",
+    ),
     row(448, "process_mrelease", Unsupported, 0, ""),
     row(
         449,

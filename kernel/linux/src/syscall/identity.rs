@@ -145,7 +145,15 @@ pub fn prctl(args: Args) -> SysResult {
         | prctl::PR_SET_CHILD_SUBREAPER
         | prctl::PR_GET_CHILD_SUBREAPER
         | prctl::PR_SET_TIMERSLACK
-        | prctl::PR_GET_TIMERSLACK => {}
+        | prctl::PR_GET_TIMERSLACK
+        | prctl::PR_GET_SECCOMP
+        | prctl::PR_GET_TSC
+        | prctl::PR_SET_THP_DISABLE
+        | prctl::PR_GET_THP_DISABLE
+        | prctl::PR_TASK_PERF_EVENTS_DISABLE
+        | prctl::PR_TASK_PERF_EVENTS_ENABLE => {}
+        // Every thread may read the counter, by which the clocks of the vDSO go.
+        prctl::PR_SET_TSC if args[1] as u32 == prctl::PR_TSC_ENABLE => {}
         lapse::PR_GET_STRICT | lapse::PR_SET_STRICT => return lapse::control(option, args[1]),
         prctl::PR_GET_SPECULATION_CTRL => return speculation::get(args),
         prctl::PR_SET_SPECULATION_CTRL => return speculation::set(args),
