@@ -175,6 +175,36 @@ CASE(the_first_thread_takes_what_is_sent_to_the_process)
 	stop_all();
 }
 
+/* Not SIGUSR2. */
+static void *run_beside(void *argument)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	return run(argument);
+}
+
+/* A process is named by the id of any of its threads. */
+CASE(the_thread_that_names_a_process_takes_what_is_sent_to_it)
+{
+	start(0, run, (void *)0);
+	start(1, run_beside, (void *)1);
+	for (int i = 0; i < 2; i++) {
+		CHECK(kill(tids[i], SIGUSR1) == 0);
+		wait_for(&count, i + 1);
+		CHECK(taker == tids[i]);
+	}
+	/* Unless it blocks that. */
+	CHECK(kill(tids[1], SIGUSR2) == 0);
+	wait_for(&count, 3);
+	CHECK(taker != tids[1]);
+	stop = 1;
+	CHECK(pthread_kill(threads[1], SIGUSR1) == 0);
+	CHECK(pthread_join(threads[0], NULL) == 0 && pthread_join(threads[1], NULL) == 0);
+}
+
 CASE(a_signal_stays_with_a_thread_that_blocks_it)
 {
 	sigset_t set, old, pending;

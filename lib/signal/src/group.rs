@@ -103,6 +103,8 @@ const NO_PLACE: usize = usize::MAX;
 pub enum Target {
     /// The process: one of its threads takes it.
     Process,
+    /// The process, by the id of a member (kill(2)): that one is asked first.
+    ProcessOf(usize, Tid),
     /// The member of this number, if it is that thread still: numbers are used again.
     Member(usize, Tid),
 }
@@ -244,11 +246,14 @@ impl<T> Group<T> {
         self.actions = actions;
     }
 
-    /// Returns what the target blocks or waits for; of a process, what its first member does.
+    /// Returns what the target blocks or waits for; of a process, what its first member does, or
+    /// the one that names it.
     fn mask_of(&self, target: Target) -> Set {
         let member = match target {
             Target::Process => self.member(0),
-            Target::Member(index, tid) => self.member_of(index, tid),
+            Target::Member(index, tid) | Target::ProcessOf(index, tid) => {
+                self.member_of(index, tid)
+            }
         };
         member.map_or(Set::EMPTY, Member::keeps)
     }
@@ -270,7 +275,9 @@ impl<T> Group<T> {
         let takes = |member: &Member<T>| member.keeps().contains(signal);
         self.action(signal).is_handled()
             || match target {
-                Target::Process => (0..SEARCH).filter_map(|index| self.member(index)).any(takes),
+                Target::Process | Target::ProcessOf(..) => {
+                    (0..SEARCH).filter_map(|index| self.member(index)).any(takes)
+                }
                 Target::Member(index, tid) => self.member_of(index, tid).is_some_and(takes),
             }
     }
@@ -314,7 +321,7 @@ impl<T> Group<T> {
         target: Target,
     ) -> Option<&'a mut Pending> {
         match target {
-            Target::Process => Some(shared),
+            Target::Process | Target::ProcessOf(..) => Some(shared),
             Target::Member(index, tid) => {
                 let member = member_mut(members, index).filter(|member| member.tid == tid);
                 member.map(|member| &mut member.pending)
@@ -326,7 +333,12 @@ impl<T> Group<T> {
     #[inline]
     fn find(&mut self, target: Target, signal: u32) -> Generated {
         match target {
-            Target::Process => self.choose(signal),
+            Target::ProcessOf(index, tid)
+                if self.member_of(index, tid).is_some_and(|member| member.wants(signal)) =>
+            {
+                Generated::Wake(index)
+            }
+            Target::Process | Target::ProcessOf(..) => self.choose(signal),
             Target::Member(index, _) => match self.member(index) {
                 Some(member) if member.wants(signal) => Generated::Wake(index),
                 _ => Generated::Pending,

@@ -9,7 +9,7 @@ use crtos_abi::{
 };
 use crtos_signal::{
     Action, Generated, Group, Info, Pool, Set, Target, Ticket,
-    group::Member,
+    group::{IGNORE, Member},
     info::{SI_QUEUE, SI_USER},
     pool::Chunk,
 };
@@ -327,4 +327,34 @@ fn who_waits_no_more_leaves_what_is_pending_to_others() {
     }
     assert_eq!(group.take(&mut pool, 1, both).map(|taken| taken.info.signal()), Some(10));
     assert_eq!(group.set_waiting(1, Set::EMPTY), Set::of(12));
+}
+
+#[test]
+fn whose_id_names_the_process_is_asked_first() {
+    const USER: u32 = 10;
+    let (mut group, mut pool) = (Group::new(LIMIT), Pool::new());
+    assert!(pool.grow(Chunk::new().expect("memory")).is_ok());
+    drop(group.move_to(Vec::with_capacity(4)));
+    let tid = |number| Tid::new(number).expect("an id");
+    for number in 1..=2 {
+        assert!(group.add(Box::new(Member::new(tid(number), Set::EMPTY, ()))).is_ok());
+    }
+    group.set_action(USER, Action { handler: UserAddr::new(0x1000), ..Action::default() });
+    let second = Target::ProcessOf(1, tid(2));
+    let mut send = |group: &mut Group<()>, target| {
+        let info = Info::from_process(USER, SI_USER, SENDER, 2);
+        let sent = group.send(&mut pool, target, info);
+        // It waits for the process.
+        assert_eq!(group.take(&mut pool, 0, Set::ALL).map(|taken| taken.info.signal()), Some(USER));
+        sent
+    };
+    assert_eq!(send(&mut group, second), Ok(Generated::Wake(1)));
+    assert_eq!(send(&mut group, Target::Process), Ok(Generated::Wake(0)));
+    // Another thread that has its number by now is not meant.
+    assert_eq!(send(&mut group, Target::ProcessOf(1, tid(3))), Ok(Generated::Wake(0)));
+    group.set_mask(1, Set::of(USER));
+    assert_eq!(send(&mut group, second), Ok(Generated::Wake(0)));
+    // What it blocks is not dropped.
+    group.set_action(USER, Action { handler: IGNORE, ..Action::default() });
+    assert!(!group.is_ignored(second, USER) && group.is_ignored(Target::Process, USER));
 }

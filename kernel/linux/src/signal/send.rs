@@ -177,7 +177,7 @@ impl Recipient {
     /// The process `pid`, if it is in the realm and the caller may signal it. Thread context; may
     /// sleep.
     pub fn process(user: &UserThread, pid: Pid) -> Option<Self> {
-        let process = process_of(user, pid.get().into())?;
+        let (process, _) = process_of(user, pid.get().into())?;
         Some(Self { process, target: Target::Process, uid: user.process.certain_uid() })
     }
 
@@ -371,11 +371,11 @@ pub fn kill(args: Args) -> SysResult {
     // 0 and negative numbers name groups, which Linux knows.
     let process = process_of(user, args[0]);
     match process {
-        Some(process) if stays_here(signal) => {
-            deliver_to(&process, Target::Process, from_caller(user, signal, SI_USER), &current)
+        Some((process, target)) if stays_here(signal) => {
+            deliver_to(&process, target, from_caller(user, signal, SI_USER), &current)
         }
         // By way of Linux it would end the shadow alone, or nobody.
-        Some(process) if signal == SIGKILL && process.outlives_shadow() => {
+        Some((process, _)) if signal == SIGKILL && process.outlives_shadow() => {
             process.end(End::Signal(signal));
             Ok(0)
         }
@@ -383,15 +383,17 @@ pub fn kill(args: Args) -> SysResult {
     }
 }
 
-/// The process that an argument names if it is in the realm and the caller may signal it. As under
-/// Linux, the id of any of its threads names it.
-fn process_of(user: &UserThread, id: u64) -> Option<Arc<Process>> {
+/// The process that an argument names if it is in the realm and the caller may signal it, as a
+/// target as well. As under Linux, the id of any of its threads names it.
+fn process_of(user: &UserThread, id: u64) -> Option<(Arc<Process>, Target)> {
     if user.process.pid.is(id) {
-        return Some(user.process.clone());
+        return Some((user.process.clone(), Target::Process));
     }
     match threads::find_process(&user.process, Pid::named(id)?) {
-        Some(process) => is_permitted(user, &process).then_some(process),
-        None => with_thread(user, None, Tid::named(id)?, |to| to.process.clone()),
+        Some(process) => is_permitted(user, &process).then_some((process, Target::Process)),
+        None => with_thread(user, None, Tid::named(id)?, |to| {
+            (to.process.clone(), Target::ProcessOf(to.signals.index(), to.tid))
+        }),
     }
 }
 
@@ -476,9 +478,9 @@ pub fn rt_sigqueueinfo(args: Args) -> SysResult {
     let signal = args[1] as u32;
     let info = read_info(UserAddr::new(args[2]), signal)?;
     match process_of(user, args[0]).filter(|_| stays_here(signal)) {
-        Some(process) => {
+        Some((process, target)) => {
             check_origin(user, args[0], &info)?;
-            deliver_to(&process, Target::Process, info, &current)
+            deliver_to(&process, target, info, &current)
         }
         None => remote::own_call(linux::__NR_rt_sigqueueinfo, &args),
     }
