@@ -89,6 +89,21 @@ CASE(close_range_closes_many_files)
 	FAILS(EBADF, fcntl(250, F_GETFD));
 }
 
+/* Who shares its descriptors with nobody has them for itself already. */
+CASE(close_range_gives_who_is_alone_a_table_of_its_own)
+{
+	enum { UNSHARE = 2, CLOEXEC = 4 };
+
+	CHECK(open("/dev/null", O_RDONLY) == 3 && open("/etc/passwd", O_RDONLY) == 4);
+	FAILS(EINVAL, syscall(SYS_close_range, 3, 2, UNSHARE));
+	FAILS(EINVAL, syscall(SYS_close_range, 3, 4, 1));
+	CHECK(syscall(SYS_close_range, 3, ~0U, UNSHARE | CLOEXEC) == 0);
+	CHECK(fcntl(3, F_GETFD) == FD_CLOEXEC && fcntl(4, F_GETFD) == FD_CLOEXEC);
+	CHECK(syscall(SYS_close_range, 4, ~0U, UNSHARE) == 0 && fcntl(3, F_GETFD) == FD_CLOEXEC);
+	FAILS(EBADF, fcntl(4, F_GETFD));
+	CHECK(close(3) == 0);
+}
+
 /* The files and the numbers are local or remote. */
 CASE(a_copy_takes_the_place_of_any_file)
 {

@@ -647,7 +647,7 @@ pub const TABLE: &[Row] = &[
         "close_range",
         Dual(CloseRange),
         0,
-        "CLOSE_RANGE_UNSHARE is EINVAL; skips the shadow's own descriptors",
+        "CLOSE_RANGE_UNSHARE is EINVAL where others share the descriptors; skips the shadow's own ones",
     ),
     row(437, "openat2", Remote, WAITS | RESTARTS | POINTERS | NEW_FD | DIRECTORY, ""),
     row(438, "pidfd_getfd", Unsupported, 0, ""),

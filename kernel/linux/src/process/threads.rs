@@ -145,6 +145,12 @@ pub fn has_memory_alone(process: &Process) -> bool {
     alone
 }
 
+/// Whether `process` has one thread at most, and no other process (CLONE_FILES) has its
+/// descriptors.
+pub fn has_files_alone(process: &Process) -> bool {
+    process.members.lock().threads.len() <= 1 && Arc::strong_count(process.files()) == 1
+}
+
 /// Whether threads of `process` are about to end.
 pub fn has_ending(process: &Process) -> bool {
     let members = process.members.lock();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Closing and copying descriptors.
 
+use crtos_core::task;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -8,7 +9,7 @@ use super::{elsewhere, local};
 use crate::{
     abi::{Args, Errno, SysResult},
     files,
-    process::lapse,
+    process::{ThreadExt as _, lapse, threads},
     remote::{self, pass},
 };
 
@@ -39,15 +40,24 @@ pub fn close(row: &Row, args: Args) -> SysResult {
     }
 }
 
-/// Flag of close_range(2).
+/// Flags of close_range(2).
+const CLOSE_RANGE_UNSHARE: u32 = 2;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
 /// close_range(first, last, flags).
 pub fn close_range(row: &Row, args: Args) -> SysResult {
     let [first, last, flags] = [args[0], args[1], args[2]].map(|argument| argument as u32);
-    if flags & !CLOSE_RANGE_CLOEXEC != 0 || first > last {
+    if flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 || first > last {
         return Err(Errno::EINVAL);
     }
+    // Nobody gets a table of its own; who has one needs none.
+    if flags & CLOSE_RANGE_UNSHARE != 0
+        && !task::current().user().is_some_and(|user| threads::has_files_alone(&user.process))
+    {
+        return Err(Errno::EINVAL);
+    }
+    let flags = flags & !CLOSE_RANGE_UNSHARE;
+    let args = [args[0], args[1], flags.into(), 0, 0, 0];
     let files = files::table()?;
     let mut from = first;
     while let Some(number) = files.next_local(from).filter(|&number| number <= last) {
