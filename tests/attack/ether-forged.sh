@@ -8,7 +8,7 @@
 # realm: no
 # shared: yes
 # packages: python3-minimal
-# uses: ethernet
+# uses: ethernet packets
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -28,8 +28,9 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     print('listens', flush=True)
     time.sleep(1000)
 PY
+packets_module
 cat >forge.py <<'PY'
-import socket, struct, sys, time
+import packets, socket, struct, sys, time
 station = bytes.fromhex(sys.argv[1].replace(':', ''))
 other, everybody = b'\2\0\0\0\0\x99', b'\xff' * 6
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -38,27 +39,15 @@ wire.settimeout(30)
 here, there = socket.inet_aton('10.9.0.1'), socket.inet_aton('10.9.0.2')
 own = wire.getsockname()[4]
 
-def checksum(data):
-    data += b'\0' * (len(data) % 2)
-    total = sum(struct.unpack('!%dH' % (len(data) // 2), data))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
-
 def packet(protocol, payload, source=here, to=station, destination=there):
-    head = struct.pack('!BBHHHBBH4s4s', 0x45, 0, 20 + len(payload), 1, 0x4000, 64, protocol, 0,
-                       source, destination)
-    head = head[:10] + struct.pack('!H', checksum(head)) + head[12:]
-    return to + own + b'\x08\0' + head + payload
+    return to + own + b'\x08\0' + packets.packet(protocol, payload, source, destination)
 
 def echo(number):
-    message = struct.pack('!BBHHH', 8, 0, 0, number, 1)
-    return message[:2] + struct.pack('!H', checksum(message)) + message[4:]
+    return packets.with_checksum(struct.pack('!BBHHH', 8, 0, 0, number, 1), 2)
 
 def opening(port):
     head = struct.pack('!HHIIBBHHH', 999, port, 1, 0, 0x50, 2, 1000, 0, 0)
-    sum_of = checksum(here + there + struct.pack('!HH', 6, len(head)) + head)
-    return head[:16] + struct.pack('!H', sum_of) + head[18:]
+    return packets.segment(here, there, head)
 
 def answers(frames):
     """What the realm sends until it has answered what follows these frames."""

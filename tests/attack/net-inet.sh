@@ -10,7 +10,7 @@
 # realm: no
 # devices: yes
 # packages: python3-minimal
-# uses: net peer net-inet
+# uses: net peer net-inet packets
 # timeout: 900
 # tier: full
 set -u
@@ -18,8 +18,9 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 program=/usr/lib/crtos-tests/abi/inet
+packets_module
 cat >hostile.py <<'PY'
-import random, socket, struct, sys
+import packets, random, socket, struct, sys
 # WAY COUNT STATION: so many packets of that kind, for the station with that address.
 way, count, station = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3].replace(':', ''))
 random.seed(way)
@@ -27,18 +28,9 @@ wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 wire.bind(('far', 0x800))
 near = socket.inet_aton('10.9.0.1')
 
-def checksum(data):
-    data += b'\0' * (len(data) % 2)
-    total = sum(struct.unpack('!%dH' % (len(data) // 2), data))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
-
-def packet(protocol, payload, source, number=1, fragment=0x4000):
-    head = struct.pack('!BBHHHBBH4s4s', 0x45, 0, 20 + len(payload), number, fragment, 64, protocol,
-                       0, source, near)
-    head = head[:10] + struct.pack('!H', checksum(head)) + head[12:]
-    return station + b'\2\0\0\0\0\x77' + b'\x08\0' + head + payload
+def packet(protocol, payload, source, *options):
+    payload = packets.packet(protocol, payload, source, near, *options)
+    return station + b'\2\0\0\0\0\x77' + b'\x08\0' + payload
 
 def stranger():
     return bytes([10, 9, 0, random.randrange(3, 250)])
@@ -46,9 +38,7 @@ def stranger():
 def segment(source, flags, rest=b''):
     head = struct.pack('!HHIIBBHHH', random.randrange(1, 65536), 8000, random.randrange(1 << 32),
                        random.randrange(1 << 32), 0x50, flags, 1000, 0, 0)
-    pseudo = source + near + struct.pack('!HH', 6, len(head + rest))
-    sum_of = checksum(pseudo + head + rest)
-    return head[:16] + struct.pack('!H', sum_of) + head[18:] + rest
+    return packets.segment(source, near, head, rest)
 
 for at in range(count):
     source = stranger()
