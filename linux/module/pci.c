@@ -62,10 +62,10 @@ static void hide(struct crtos_function *function)
 	if (interface)
 		crtos_interface_unregister(interface);
 	if (function->vfio)
-		crtos_wish_drop(function->number);
+		crtos_wish_drop(function->number, function->window.memory);
 	if (!uio)
 		return;
-	crtos_wish_drop(function->number);
+	crtos_wish_drop(function->number, function->window.memory);
 	crtos_uio_unregister(uio);
 }
 
@@ -505,7 +505,7 @@ static void restore(struct crtos_function *function)
 
 static void forget(struct crtos_function *function)
 {
-	crtos_wish_forget(function->window.memory);
+	crtos_wish_drop(function->number, function->window.memory);
 	unshare(function);
 	take_line_back(function);
 	give_rest(function);

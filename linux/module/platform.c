@@ -64,7 +64,7 @@ static void hide(struct crtos_platform *platform)
 
 	if (!uio)
 		return;
-	crtos_wish_drop(platform->number);
+	crtos_wish_drop(platform->number, platform->window.memory);
 	crtos_uio_unregister(uio);
 }
 
@@ -315,7 +315,7 @@ static int show(struct crtos_file *file, struct crtos_platform *platform, u32 li
 
 static void forget(struct crtos_platform *platform)
 {
-	crtos_wish_forget(platform->window.memory);
+	crtos_wish_drop(platform->number, platform->window.memory);
 	crtos_window_remove(&platform->window);
 	list_del(&platform->link);
 	platform_device_put(platform->dev);

@@ -28,6 +28,9 @@ struct crtos_added_ports {
 
 static LIST_HEAD(ranges);
 
+/* What crtos_wish_add() is told of the memory of a range. */
+static const struct crtos_device_memory no_memory[CRTOS_BASE_ADDRESSES];
+
 /* Takes ports that Linux does not use. */
 static int take_range(struct crtos_file *file, u16 first, u16 last, struct resource **ports)
 {
@@ -198,7 +201,6 @@ static struct crtos_added_ports *find(u32 cell, const char *name, bool described
 /* Gives the realm ports and a line, if there is one, and has its kernel look at them. */
 static int give(struct crtos_file *file, struct crtos_added_ports *range, char *ports, int line)
 {
-	static const struct crtos_device_memory none[CRTOS_BASE_ADDRESSES];
 	int error = take_ports(file, range, ports);
 
 	if (error)
@@ -214,7 +216,7 @@ static int give(struct crtos_file *file, struct crtos_added_ports *range, char *
 	}
 	/* No file of Linux's leads to them. */
 	error = crtos_wish_add(file, range->number, 0, 0, line ? 1 + line : 0,
-			       range->description, none);
+			       range->description, no_memory);
 	if (!error)
 		return 0;
 	take_line_back(range);
@@ -314,7 +316,7 @@ static int return_range(struct crtos_file *file, struct crtos_added_ports *range
 
 	if (error)
 		return error;
-	crtos_wish_drop(range->number);
+	crtos_wish_drop(range->number, no_memory);
 	result = crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, range->cell, range->number, 0, 0);
 	if (result && result != CRTOS_HV_INVALID)
 		return crtos_refuse_hv(file, result, "take the ports back");

@@ -166,8 +166,7 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 		   u32 line, const char *description, const struct crtos_device_memory *memory);
 s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *address);
 bool crtos_wish_ports(struct crtos_realm *realm, const struct file *file, u64 *word);
-void crtos_wish_drop(u16 function);
-void crtos_wish_forget(const struct crtos_device_memory *memory);
+void crtos_wish_drop(u16 function, const struct crtos_device_memory *memory);
 int crtos_wish_end(struct crtos_file *file, u16 function, const char *name);
 
 /* process.c */

@@ -89,7 +89,7 @@ static void end_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool en
  * @description: what it is, if the kernel drives it without a PCI function, or NULL or empty
  * @memory: its memory by base address register
  *
- * @description and @memory stay until crtos_wish_drop(), -end() or -forget().
+ * @description and @memory stay until crtos_wish_drop() or -end().
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
  * Return: 0 or a negative error; then nothing is to find.
@@ -143,45 +143,28 @@ static void drop(struct crtos_realm *realm, struct crtos_wish *wish)
 }
 
 /**
- * crtos_wish_drop() - have no program find a PCI function any more
- * @function: bus, device and function
+ * crtos_wish_drop() - have no program find a device any more
+ * @function: its number, as crtos_wish_add() was given it
+ * @memory: likewise
  *
- * The kernel is told, and not waited for.
+ * The kernel is told, and not waited for. If the machine has lost the device, its number may be
+ * another one's by now, which has other memory.
  *
  * Context: May sleep.
  */
-void crtos_wish_drop(u16 function)
+void crtos_wish_drop(u16 function, const struct crtos_device_memory *memory)
 {
 	struct crtos_realm *realm;
+	struct crtos_wish *wish;
 	int place;
 
 	crtos_realm_lock();
 	realm = crtos_realm_get();
-	for (place = 0; realm && place < CRTOS_MAX_DEVICES; place++)
-		if (realm->wishes[place].function == function)
-			drop(realm, &realm->wishes[place]);
-	crtos_realm_unlock();
-}
-
-/**
- * crtos_wish_forget() - drop the wish for a device that is about to be forgotten
- * @memory: what crtos_wish_add() was given
- *
- * There is none unless the machine has lost the device while it was wished for again. Its number
- * may be another one's by now.
- *
- * Context: May sleep.
- */
-void crtos_wish_forget(const struct crtos_device_memory *memory)
-{
-	struct crtos_realm *realm;
-	int place;
-
-	crtos_realm_lock();
-	realm = crtos_realm_get();
-	for (place = 0; realm && place < CRTOS_MAX_DEVICES; place++)
-		if (realm->wishes[place].memory == memory)
-			drop(realm, &realm->wishes[place]);
+	for (place = 0; realm && place < CRTOS_MAX_DEVICES; place++) {
+		wish = &realm->wishes[place];
+		if (wish->function == function && wish->memory == memory)
+			drop(realm, wish);
+	}
 	crtos_realm_unlock();
 }
 
