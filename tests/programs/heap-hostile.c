@@ -7,6 +7,7 @@
  * the error that ended it. They stay until the input ends.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -20,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -256,6 +258,28 @@ static int no_context(unsigned long number)
 	return syscall(SYS_io_destroy, contexts[number]) == 0;
 }
 
+/* Connections with the longest buffers, to a station that is not there. */
+static int stream(unsigned long number)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(80) };
+	int most = 1 << 20;
+
+	ASSERT(inet_aton("10.9.0.77", &to.sin_addr));
+	fds[number] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	if (fds[number] < 0)
+		return 0;
+	ASSERT(setsockopt(fds[number], SOL_SOCKET, SO_SNDBUF, &most, sizeof(most)) == 0);
+	ASSERT(setsockopt(fds[number], SOL_SOCKET, SO_RCVBUF, &most, sizeof(most)) == 0);
+	if (connect(fds[number], (struct sockaddr *)&to, sizeof(to)) && errno != EINPROGRESS) {
+		int error = errno;
+
+		close(fds[number]);
+		errno = error;
+		return 0;
+	}
+	return 1;
+}
+
 /* Threads that each wait at as many things as they can. */
 static void *waits(void *unused)
 {
@@ -311,6 +335,7 @@ static const struct {
 	{ "signals", queued, not_queued },
 	{ "records", record, no_record },
 	{ "contexts", context, no_context },
+	{ "streams", stream, no_descriptor },
 	{ "threads", thread, nothing },
 	{ "processes", nothing, nothing },
 };

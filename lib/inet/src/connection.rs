@@ -5,7 +5,7 @@
 //! that are meant for it and nothing else. So what one connection costs does not depend on others,
 //! and connections need no common lock.
 
-use alloc::{boxed::Box, vec};
+use alloc::{boxed::Box, vec, vec::Vec};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use smoltcp::{
@@ -259,19 +259,29 @@ impl TxToken for Outgoing<'_> {
     }
 }
 
+/// So many zeros; `None` if there is no memory for them. A program chooses how many.
+fn zeros(count: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count).ok()?;
+    bytes.resize(count, 0);
+    Some(bytes)
+}
+
 fn instant(now: u64) -> Instant {
     Instant::from_micros((now / 1000) as i64)
 }
 
 impl Connection {
     /// A connection that is nowhere yet. Allocates all that it ever has: both buffers, two frames,
-    /// and some 2 KiB. `seed` is a number that nobody can guess.
-    pub fn new(mtu: usize, seed: u64, receive: usize, send: usize, now: u64) -> Self {
+    /// and some 2 KiB. `seed` is a number that nobody can guess. `None` if there is no memory for
+    /// the buffers.
+    pub fn new(mtu: usize, seed: u64, receive: usize, send: usize, now: u64) -> Option<Self> {
         let mtu = mtu.min(LONGEST - ETHERNET);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
         let (mut nothing, mut progress) = (|_: &mut [u8]| {}, Progress::new(mtu));
-        let mut frame: Box<[u8]> = vec![0; ETHERNET + mtu].into();
+        let mut frame: Box<[u8]> = zeros(ETHERNET + mtu)?.into();
+        let held = Held { bytes: zeros(mtu)?.into(), length: 0, since: 0 };
         let mut wire = Wire {
             incoming: None,
             out: &mut nothing,
@@ -281,13 +291,14 @@ impl Connection {
         };
         let interface = Interface::new(config, &mut wire, instant(now));
         let buffer =
-            |size: usize| tcp::SocketBuffer::new(vec![0; size.clamp(LEAST_BUFFER, MOST_BUFFER)]);
-        let mut socket = tcp::Socket::new(buffer(receive), buffer(send.max(LEAST_SEGMENTS * mtu)));
+            |size: usize| zeros(size.clamp(LEAST_BUFFER, MOST_BUFFER)).map(tcp::SocketBuffer::new);
+        let send = buffer(send.max(LEAST_SEGMENTS * mtu))?;
+        let mut socket = tcp::Socket::new(buffer(receive)?, send);
         socket.set_congestion_control(CongestionControl::Reno);
         let mut sockets = SocketSet::new(vec![SocketStorage::EMPTY]);
         let handle = sockets.add(socket);
         let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-        Self {
+        Some(Self {
             interface,
             sockets,
             handle,
@@ -302,8 +313,8 @@ impl Connection {
             is_deaf: false,
             is_prompt: false,
             is_corked: false,
-            held: Held { bytes: vec![0; mtu].into(), length: 0, since: 0 },
-        }
+            held,
+        })
     }
 
     fn socket(&self) -> &tcp::Socket<'static> {
@@ -705,7 +716,7 @@ mod tests {
 
     impl Line {
         fn new(fates: Vec<Fate>) -> Self {
-            let end = |seed| Connection::new(1500, seed, 16 << 10, 16 << 10, 0);
+            let end = |seed| Connection::new(1500, seed, 16 << 10, 16 << 10, 0).unwrap();
             let mut ends = [end(1), end(2)];
             ends[1].listen(THERE);
             assert!(ends[0].connect(HERE, THERE));
@@ -1011,7 +1022,7 @@ mod tests {
             ),
             listens in any::<bool>(),
         ) {
-            let mut own = Connection::new(1500, 7, 8 << 10, 8 << 10, 0);
+            let mut own = Connection::new(1500, 7, 8 << 10, 8 << 10, 0).unwrap();
             match listens {
                 true => own.listen(HERE),
                 false => assert!(own.connect(HERE, THERE)),

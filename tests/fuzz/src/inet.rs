@@ -123,7 +123,7 @@ fn parse(packet: &Packet) {
 
 /// The target.
 pub fn inet(input: &Input) {
-    let mut own = Connection::new(1500, 7, 8 << 10, 8 << 10, 0);
+    let Some(mut own) = Connection::new(1500, 7, 8 << 10, 8 << 10, 0) else { return };
     match input.listens {
         true => own.listen(HERE),
         false => assert!(own.connect(HERE, THERE)),

@@ -65,6 +65,7 @@ impl Stream {
         };
         let mtu = segment as usize + HEADERS;
         let connection = Connection::new(mtu, arch::random(), receive, send, time::now().0);
+        let connection = connection.ok_or(Errno::ENOBUFS)?;
         Ok(Arc::new(Self {
             core,
             link,
