@@ -113,6 +113,8 @@ struct Progress {
     next: Option<TcpSeqNumber>,
     /// The number up to which the other end has everything: SND.UNA.
     acknowledged: Option<TcpSeqNumber>,
+    /// The number up to which the other end was told that everything came: RCV.NXT.
+    wanted: Option<TcpSeqNumber>,
     /// The number behind the last segment that was not a full one.
     short: Option<TcpSeqNumber>,
     /// Most bytes of data of a segment.
@@ -126,19 +128,46 @@ impl Progress {
         Self { full: mtu.saturating_sub(IP + TCP), ..Self::default() }
     }
 
-    /// A packet came.
-    fn hear(&mut self, packet: &[u8]) {
+    /// A packet comes to a socket in that state, in whose buffer so many bytes find room. Anybody
+    /// may have made it up: what `smoltcp` does not take for a segment of the other end says
+    /// nothing.
+    fn hear(&mut self, packet: &[u8], state: State, room: usize) {
         let Ok(packet) = Ipv4Packet::new_checked(packet) else { return };
         let Ok(segment) = TcpPacket::new_checked(packet.payload()) else { return };
+        let is_sound = match state {
+            State::Closed => false,
+            State::Listen => segment.syn() && !segment.ack(),
+            State::SynSent => {
+                let is_answer = self.next == Some(segment.ack_number());
+                segment.syn() && (!segment.ack() || is_answer)
+            }
+            _ => !segment.syn() && segment.ack() && self.is_awaited(&segment, room),
+        };
+        if !is_sound || segment.rst() {
+            return;
+        }
         self.is_shut = segment.window_len() == 0;
         if segment.syn() {
             self.full = self.full.min(most_data(segment.options()));
         }
-        let number = segment.ack_number();
-        let is_news = self.acknowledged.is_none_or(|last| number > last);
-        if segment.ack() && is_news && self.next.is_some_and(|next| number <= next) {
-            self.acknowledged = Some(number);
+        if segment.ack() {
+            self.acknowledged = Some(segment.ack_number());
         }
+    }
+
+    /// Whether a segment acknowledges what was sent, and lies where the other end may send. That is
+    /// the whole buffer, of which `smoltcp` offers a part.
+    fn is_awaited(&self, segment: &TcpPacket<&[u8]>, room: usize) -> bool {
+        let number = segment.ack_number();
+        let is_past = self.acknowledged.is_some_and(|last| number < last);
+        if is_past || self.next.is_none_or(|next| number > next) {
+            return false;
+        }
+        let begin = segment.seq_number();
+        let end = begin + segment.payload().len();
+        self.wanted.is_none_or(|wanted| {
+            begin <= wanted + room && (wanted <= begin || wanted < end && end <= wanted + room)
+        })
     }
 
     /// A packet is sent: notes its number, or corrects it if it only acknowledges.
@@ -153,6 +182,9 @@ impl Progress {
         }
         if segment.syn() {
             (self.acknowledged, self.short) = (Some(number), None);
+        }
+        if segment.ack() {
+            self.wanted = Some(segment.ack_number());
         }
         match self.next {
             _ if segment.rst() => {}
@@ -226,7 +258,6 @@ impl Device for Wire<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
         let packet = self.incoming.take()?;
-        self.progress.hear(packet);
         Some((Incoming(packet), self.outgoing()))
     }
 
@@ -415,8 +446,9 @@ impl Connection {
         now: u64,
         out: Out,
     ) {
-        let before = self.socket().state();
+        let (before, room) = (self.socket().state(), self.most_received());
         let progress = &mut self.progress;
+        progress.hear(packet, before, room);
         let (mtu, frame) = (self.mtu, &mut *self.frame);
         let mut wire = Wire { incoming: Some(packet), out, progress, mtu, frame };
         self.interface.poll_ingress_single(instant(now), &mut wire, &mut self.sockets);
@@ -957,6 +989,78 @@ mod tests {
         (0..100).all(|_| line.step());
         got.extend(line.take(1));
         assert!(got == message && line.now < begin + 100 * MILLISECOND);
+    }
+
+    /// A segment that says that the other end has sent it.
+    fn made_up(number: u32, acknowledges: u32, flags: u8, window: u16, options: &[u8]) -> Vec<u8> {
+        let mut frame = std::vec![0; ETHERNET + IP];
+        frame.extend([0, 80, 0x0f, 0xa0]);
+        frame.extend([number.to_be_bytes(), acknowledges.to_be_bytes()].concat());
+        frame.extend([(((TCP + options.len()) / 4) << 4) as u8, flags]);
+        frame.extend(window.to_be_bytes());
+        frame.extend([0; 4]);
+        frame.extend(options);
+        let segment = &mut frame[ETHERNET + IP..];
+        packet::fill_segment(segment, *THERE.ip(), *HERE.ip());
+        let made = Header {
+            source: *THERE.ip(),
+            destination: *HERE.ip(),
+            protocol: Protocol::Tcp,
+            lifetime: 64,
+            service: 0,
+            number: 1,
+            offset: 0,
+            has_more: false,
+            is_whole: true,
+        };
+        let length = frame.len() - ETHERNET - IP;
+        packet::write_header(&mut frame, &made, length);
+        frame.split_off(ETHERNET)
+    }
+
+    /// Who does not know the numbers of a connection has it send nothing, however short what waits
+    /// is, and does not have it ask.
+    #[test]
+    fn made_up_segments_say_nothing() {
+        const SYN: u8 = 2;
+        const ACK: u8 = 16;
+        let mut line = Line::new(Vec::new());
+        while line.ends[1].phase() != Phase::Open {
+            assert!(line.step());
+        }
+        let (own, now) = (&mut line.ends[0], line.now);
+        let mut sent = Vec::new();
+        let mut send = |own: &mut Connection| {
+            own.send_due(now, &mut |frame: &mut [u8]| {
+                let packet = packet::parse_packet(&frame[ETHERNET..]).unwrap();
+                sent.push(TcpPacket::new_checked(packet.payload).unwrap().payload().to_vec());
+            });
+            sent.concat()
+        };
+        own.write(b"a", false, now);
+        assert_eq!(send(own), b"a");
+        own.write(b"b", false, now);
+        let next = own.progress.next.unwrap().0 as u32;
+        let wanted = own.progress.wanted.unwrap().0 as u32;
+        for distance in [1 << 20, 1 << 30, 3 << 30, 0_u32.wrapping_sub(2)] {
+            let number = wanted.wrapping_add(distance);
+            let all = [
+                made_up(number, next, ACK, 1000, &[]),
+                made_up(number, next, ACK, 0, &[]),
+                made_up(wanted, next.wrapping_add(distance), ACK, 0, &[]),
+                made_up(number, next, SYN | ACK, 0, &[2, 4, 0, 100]),
+                made_up(number, 0, SYN, 0, &[2, 4, 0, 100]),
+                made_up(number, 0, 4, 0, &[]),
+            ];
+            for segment in all {
+                own.receive(&segment, THERE, segment[33] & 4 != 0, now, &mut |_| {});
+                assert_eq!(send(own), b"a");
+                assert_eq!((own.socket().keep_alive(), own.progress.full), (None, 1460));
+            }
+        }
+        let sound = made_up(wanted, next, ACK, 1000, &[]);
+        own.receive(&sound, THERE, false, now, &mut |_| {});
+        assert_eq!(send(own), b"ab");
     }
 
     #[test]
