@@ -131,6 +131,10 @@ CASE(an_interface_is_found_by_its_name)
 	CHECK(ioctl(fd, SIOCGIFINDEX, &request) == 0 && request.ifr_ifindex == (int)index);
 	strcpy(request.ifr_name, "can7");
 	FAILS(ENODEV, ioctl(fd, SIOCGIFINDEX, &request));
+	/* One of Linux's. */
+	strcpy(request.ifr_name, "lo");
+	CHECK(ioctl(fd, SIOCGIFINDEX, &request) == 0);
+	CHECK(request.ifr_ifindex == (int)if_nametoindex("lo"));
 	close(fd);
 }
 

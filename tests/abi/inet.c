@@ -483,6 +483,32 @@ CASE(a_list_of_interfaces)
 	close(fd);
 }
 
+/* A socket of the realm's is asked for interfaces that are Linux's. */
+CASE(interfaces_of_linux)
+{
+	int fds[] = { bound_udp(), tcp(), tcp() };
+
+	CHECK(connect(fds[1], ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(bind(fds[2], ADDRESS(NEAR, 0), LENGTH) == 0 && listen(fds[2], 1) == 0);
+	for (int i = 0; i < 3; i++) {
+		struct ifreq asked = { .ifr_name = "lo" };
+
+		PART("socket %d", i);
+		CHECK(ioctl(fds[i], SIOCGIFFLAGS, &asked) == 0 && asked.ifr_flags & IFF_LOOPBACK);
+		CHECK(ioctl(fds[i], SIOCGIFMTU, &asked) == 0 && asked.ifr_mtu == 65536);
+		CHECK(ioctl(fds[i], SIOCGIFINDEX, &asked) == 0);
+		CHECK(asked.ifr_ifindex == (int)if_nametoindex("lo"));
+		memset(asked.ifr_name, 0, sizeof(asked.ifr_name));
+		CHECK(ioctl(fds[i], SIOCGIFNAME, &asked) == 0);
+		CHECK(strcmp(asked.ifr_name, "lo") == 0);
+		strcpy(asked.ifr_name, "none");
+		FAILS(ENODEV, ioctl(fds[i], SIOCGIFFLAGS, &asked));
+		FAILS(EFAULT, ioctl(fds[i], SIOCGIFFLAGS, NULL));
+		FAILS(ENODEV, ioctl(fds[i], SIOCDEVPRIVATE + 7, &asked));
+		close(fds[i]);
+	}
+}
+
 CASE(a_look_at_what_waits)
 {
 	char small[4];

@@ -100,6 +100,10 @@ CASE(an_interface_has_its_address)
 	strcpy(asked.ifr_name, "none");
 	CHECK(ioctl(fd, SIOCGIFINDEX, &asked) == -1 && errno == ENODEV);
 	CHECK(ioctl(fd, SIOCGIFMTU, NULL) == -1 && errno == EFAULT);
+	/* One of Linux's, of whatever socket. */
+	strcpy(asked.ifr_name, "lo");
+	CHECK(ioctl(fd, SIOCGIFINDEX, &asked) == 0);
+	CHECK(asked.ifr_ifindex == (int)if_nametoindex("lo"));
 }
 
 CASE(flags_have_an_interface_receive_everything)

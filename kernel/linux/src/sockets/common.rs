@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_core::time::{self, Clock, Nanos};
 use crtos_nic::stamping::{self, Stamping};
-use linux_raw_sys::{general as linux, ioctl::SIOCGIFCONF, net};
+use linux_raw_sys::{general as linux, net};
 
 use crate::{
     abi::{Errno, SysResult, linux_result},
@@ -376,14 +376,13 @@ impl Common {
         events
     }
 
-    /// Answers an ioctl that asks when the last message came, or for a list of interfaces; `None`
-    /// if it asks for something else. May sleep.
+    /// Answers an ioctl that asks when the last message came, or for interfaces; `None` if it asks
+    /// for something else. May sleep.
     pub fn asked(&self, request: u32, argument: UserAddr) -> Option<SysResult> {
         let unit = match request {
-            SIOCGIFCONF => return Some(requests::list(argument)),
             SIOCGSTAMP => 1000,
             SIOCGSTAMPNS => 1,
-            _ => return None,
+            _ => return requests::told(request, argument),
         };
         self.asks_arrivals.arise();
         let stamp = self.last_stamp.load(Ordering::Relaxed);

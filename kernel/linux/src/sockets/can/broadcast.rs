@@ -621,10 +621,7 @@ impl Socket for Broadcast {
     }
 
     fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
-        interface::asked(request, argument).unwrap_or_else(|| match interface::is_known(request) {
-            true => Err(Errno::ENODEV),
-            false => self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
-        })
+        self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY))
     }
 
     fn ready(&self) -> Events {

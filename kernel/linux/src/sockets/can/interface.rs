@@ -120,7 +120,7 @@ pub fn by_name(name: &[u8]) -> Option<Arc<dyn Interface>> {
 }
 
 /// Whether an ioctl asks for an interface in a way that is answered here.
-pub fn is_known(request: u32) -> bool {
+fn is_known(request: u32) -> bool {
     matches!(
         request,
         ioctl::SIOCGIFNAME

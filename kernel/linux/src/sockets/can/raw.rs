@@ -415,13 +415,7 @@ impl Socket for Raw {
     }
 
     fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
-        if let Some(answer) = interface::asked(request, argument) {
-            return answer;
-        }
-        match request {
-            _ if interface::is_known(request) => Err(Errno::ENODEV),
-            _ => self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
-        }
+        self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY))
     }
 
     fn ready(&self) -> Events {

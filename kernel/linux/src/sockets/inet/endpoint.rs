@@ -710,10 +710,7 @@ impl Endpoint {
             }
             // Nothing waits here to be sent.
             ioctl::TIOCOUTQ => user::write_u32(argument, 0).map(|()| 0).map_err(Errno::from),
-            _ => self
-                .common
-                .asked(request, argument)
-                .unwrap_or_else(|| super::ioctl(request, argument)),
+            _ => self.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
         }
     }
 

@@ -40,7 +40,7 @@ use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use crtos_abi::UserAddr;
-use linux_raw_sys::{ioctl::SIOCGIFCONF, net};
+use linux_raw_sys::net;
 
 use crate::{
     abi::{Errno, SysResult},
@@ -153,9 +153,5 @@ fn address_of(address: SocketAddrV4) -> Address {
 
 /// What both kinds of sockets answer to an ioctl.
 fn ioctl(request: u32, argument: UserAddr) -> SysResult {
-    match socket::answer(request, argument) {
-        Some(answer) => answer,
-        None if request == SIOCGIFCONF => requests::list(argument),
-        None => Err(Errno::ENOTTY),
-    }
+    requests::told(request, argument).unwrap_or(Err(Errno::ENOTTY))
 }

@@ -11,6 +11,7 @@ use linux_raw_sys::{general as linux, ioctl, net};
 use super::interface::{self, Interface, Reception};
 use crate::{
     abi::{Errno, SysResult},
+    files::socket,
     remote,
     sockets::{
         ethtool::{self, ETHTOOL},
@@ -34,8 +35,15 @@ pub const HARDWARE: u16 = 1;
 /// Has a card stamp frames, or asks whether it does.
 const SET_STAMPS: u32 = 0x89b0;
 const GET_STAMPS: u32 = 0x89b1;
+
+/// Whether an ioctl has to do with interfaces, stations or routes: from SIOCADDRT on, but for those
+/// that each family has for itself (SIOCPROTOPRIVATE); and those of cards without a wire (SIOCGIW*).
+fn is_of_interfaces(request: u32) -> bool {
+    matches!(request, 0x890b..=0x89df | 0x89f0..=0x89ff | 0x8b00..=0x8bff)
+}
+
 /// Whether an ioctl asks for an interface in a way that is answered here.
-pub fn is_known(request: u32) -> bool {
+fn is_known(request: u32) -> bool {
     matches!(
         request,
         ioctl::SIOCGIFNAME
@@ -115,15 +123,21 @@ fn socket_address(address: [u8; 4]) -> [u8; 16] {
     bytes
 }
 
-/// Lists interfaces for a socket of the realm (SIOCGIFCONF): by one of Linux's, which shows all of
-/// them, the realm's among them. May sleep.
-pub fn list(argument: UserAddr) -> SysResult {
+/// Has Linux answer an ioctl of a socket of the realm, by a socket of its own. Linux also lists the
+/// interfaces (SIOCGIFCONF), the realm's among them. May sleep.
+fn ask_linux(request: u32, argument: UserAddr) -> SysResult {
     let kind = net::SOCK_DGRAM | linux::O_CLOEXEC;
     let socket = remote::linux(linux::__NR_socket, &[net::AF_INET.into(), kind.into(), 0])?;
-    let listed =
-        remote::linux(linux::__NR_ioctl, &[socket, ioctl::SIOCGIFCONF.into(), argument.get()]);
+    let told = remote::linux(linux::__NR_ioctl, &[socket, request.into(), argument.get()]);
     let _ = remote::linux(linux::__NR_close, &[socket]);
-    listed
+    told
+}
+
+/// Answers an ioctl of a socket of the realm that has to do with interfaces, be they the realm's or
+/// Linux's; `None` if it has not. May sleep.
+pub fn told(request: u32, argument: UserAddr) -> Option<SysResult> {
+    is_of_interfaces(request)
+        .then(|| socket::answer(request, argument).unwrap_or_else(|| ask_linux(request, argument)))
 }
 
 /// Answers an ioctl that asks for an interface of the realm; `None` if it asks for something else.

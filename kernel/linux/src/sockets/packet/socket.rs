@@ -37,7 +37,6 @@ use crate::{
         net::{
             buffer::with_buffer,
             interface::{self, HEADER, Interface, LONGEST, Leading, Listening, News, Taker},
-            requests,
         },
     },
 };
@@ -556,11 +555,7 @@ impl Socket for PacketSocket {
     }
 
     fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
-        if let Some(answer) = requests::asked(request, argument) {
-            return answer;
-        }
         match request {
-            _ if requests::is_known(request) => Err(Errno::ENODEV),
             SIOCINQ => {
                 let length = self.core.kept.lock().next_length().unwrap_or(0);
                 user::write_u32(argument, length as u32)?;
