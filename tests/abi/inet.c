@@ -11,9 +11,11 @@
 #include <linux/errqueue.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
+#include <netpacket/packet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -507,6 +509,117 @@ CASE(interfaces_of_linux)
 		FAILS(ENODEV, ioctl(fds[i], SIOCDEVPRIVATE + 7, &asked));
 		close(fds[i]);
 	}
+}
+
+/* A question for the station of an address, by an interface of that name. */
+static struct arpreq about(const char *ip, const char *name)
+{
+	struct sockaddr_in protocol = address(ip, 0);
+	struct arpreq made = { 0 };
+
+	memcpy(&made.arp_pa, &protocol, sizeof(protocol));
+	strcpy(made.arp_dev, name);
+	return made;
+}
+
+/* The same with what is to be said of it. */
+static struct arpreq station_is(const char *ip, const char *name, const uint8_t *station, int flags)
+{
+	struct arpreq made = about(ip, name);
+
+	made.arp_ha.sa_family = ARPHRD_ETHER;
+	memcpy(made.arp_ha.sa_data, station, 6);
+	made.arp_flags = flags;
+	return made;
+}
+
+/* To which station the next packet goes from near to NOBODY, as FD hears it. */
+static int goes_to(int fd, const uint8_t *station)
+{
+	in_addr_t nobody = inet_addr(NOBODY);
+	uint8_t frame[2000];
+
+	while (comes(fd)) {
+		ssize_t count = recv(fd, frame, sizeof(frame), 0);
+
+		if (count >= 34 && frame[12] == 8 && frame[13] == 0 &&
+		    memcmp(frame + 30, &nobody, 4) == 0)
+			return memcmp(frame, station, 6) == 0;
+	}
+	return 0;
+}
+
+CASE(stations_that_programs_name)
+{
+	static const uint8_t station[] = { 2, 0, 0, 0, 0, 77 }, other[] = { 2, 0, 0, 0, 0, 78 };
+	struct sockaddr_ll near = { .sll_family = AF_PACKET, .sll_protocol = htons(3) };
+	struct arpreq asked;
+	int fd = bound_udp(), free = udp(), wire = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+
+	near.sll_ifindex = if_nametoindex("near");
+	CHECK(wire >= 0 && bind(wire, (struct sockaddr *)&near, sizeof(near)) == 0);
+	/* One that has answered. */
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1 && comes(fd));
+	for (int i = 0; i < 3; i++) {
+		asked = about(FAR, "near");
+		CHECK(ioctl(i == 0 ? fd : i == 1 ? free : wire, SIOCGARP, &asked) == 0);
+		CHECK(asked.arp_flags == ATF_COM && asked.arp_ha.sa_family == ARPHRD_ETHER);
+		CHECK(memcmp(asked.arp_ha.sa_data, "\0\0\0\0\0", 6) != 0);
+	}
+	/* One that nobody has asked for: what is sent to it goes to the station that is named. */
+	asked = about(NOBODY, "near");
+	ioctl(fd, SIOCDARP, &asked);
+	FAILS(ENXIO, ioctl(fd, SIOCGARP, &asked));
+	FAILS(ENXIO, ioctl(fd, SIOCDARP, &asked));
+	asked = station_is(NOBODY, "", station, ATF_COM);
+	CHECK(ioctl(free, SIOCSARP, &asked) == 0);
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(NOBODY, 9), LENGTH) == 1 && goes_to(wire, station));
+	asked = about(NOBODY, "near");
+	CHECK(ioctl(free, SIOCGARP, &asked) == 0 && asked.arp_flags == ATF_COM);
+	CHECK(memcmp(asked.arp_ha.sa_data, station, 6) == 0);
+	/* For good. */
+	asked = station_is(NOBODY, "near", other, ATF_PERM);
+	CHECK(ioctl(fd, SIOCSARP, &asked) == 0);
+	CHECK(ioctl(fd, SIOCGARP, &asked) == 0 && asked.arp_flags == (ATF_COM | ATF_PERM));
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(NOBODY, 9), LENGTH) == 1 && goes_to(wire, other));
+	/* And no more. */
+	asked = about(NOBODY, "");
+	CHECK(ioctl(fd, SIOCDARP, &asked) == 0);
+	asked = about(NOBODY, "near");
+	FAILS(ENXIO, ioctl(fd, SIOCGARP, &asked));
+	close(fd);
+	close(free);
+	close(wire);
+}
+
+CASE(stations_that_cannot_be_named)
+{
+	static const uint8_t station[] = { 2, 0, 0, 0, 0, 77 };
+	struct arpreq asked = about(NOBODY, "");
+	int fd = bound_udp();
+
+	FAILS(ENODEV, ioctl(fd, SIOCGARP, &asked));
+	asked = about(NOBODY, "none");
+	FAILS(ENODEV, ioctl(fd, SIOCGARP, &asked));
+	asked = station_is(NOBODY, "near", station, ATF_COM | ATF_NETMASK);
+	FAILS(EINVAL, ioctl(fd, SIOCSARP, &asked));
+	asked = station_is(NOBODY, "near", station, ATF_COM);
+	asked.arp_ha.sa_family = ARPHRD_LOOPBACK;
+	FAILS(EINVAL, ioctl(fd, SIOCSARP, &asked));
+	asked = station_is(NOBODY, "", station, ATF_COM);
+	asked.arp_ha.sa_family = 0;
+	FAILS(EINVAL, ioctl(fd, SIOCSARP, &asked));
+	/* Which one, nobody knows. */
+	asked = about(NOBODY, "near");
+	ioctl(fd, SIOCDARP, &asked);
+	asked = station_is(NOBODY, "near", station, 0);
+	FAILS(EINVAL, ioctl(fd, SIOCSARP, &asked));
+	asked.arp_pa.sa_family = AF_UNSPEC;
+	FAILS(EPFNOSUPPORT, ioctl(fd, SIOCSARP, &asked));
+	FAILS(EFAULT, ioctl(fd, SIOCSARP, NULL));
+	asked = about(NOBODY, "near");
+	ioctl(fd, SIOCDARP, &asked);
+	close(fd);
 }
 
 CASE(a_look_at_what_waits)

@@ -17,6 +17,8 @@ use crate::{
 
 /// Most stations that are known.
 const MOST: usize = 64;
+/// Most stations that programs have named for good.
+const MOST_FIXED: usize = 32;
 /// Most frames that wait for stations, and most of them for one.
 const MOST_FRAMES: usize = 32;
 const MOST_FOR_ONE: usize = 8;
@@ -28,6 +30,8 @@ const CONFIRMED: u64 = 30 * SECOND;
 const UNUSED: u64 = 60 * SECOND;
 /// How often a station is asked for until it is not there.
 const TRIES: u8 = 3;
+/// When a station was last heard of that a program has named for good.
+const FIXED: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -39,6 +43,21 @@ struct Entry {
     /// When it was last asked for, and how often without an answer.
     asked: u64,
     tries: u8,
+}
+
+impl Entry {
+    fn is_fixed(&self) -> bool {
+        self.heard == FIXED
+    }
+}
+
+/// What is known of the station with an address that is asked for, or that a program has named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The station, if it has answered.
+    pub station: Option<Station>,
+    /// A program has named it for good.
+    pub is_fixed: bool,
 }
 
 /// A frame that waits for the station with that address, with what is known of it.
@@ -123,7 +142,7 @@ impl<T> Neighbors<T> {
         let oldest = self
             .entries
             .iter_mut()
-            .filter(|entry| !is_wanted_now(entry.address))
+            .filter(|entry| !is_wanted_now(entry.address) && !entry.is_fixed())
             .filter(|entry| is_wanted || now.saturating_sub(entry.used) > UNUSED)
             .min_by_key(|entry| (entry.station.is_some(), entry.used));
         match oldest {
@@ -159,10 +178,41 @@ impl<T> Neighbors<T> {
         if self.find(address).is_none() && !(is_meant && self.add(address, now, false)) {
             return;
         }
-        if let Some(entry) = self.find(address) {
+        if let Some(entry) = self.find(address).filter(|entry| !entry.is_fixed()) {
             entry.station = Some(station);
             entry.heard = now;
             entry.tries = 0;
+        }
+    }
+
+    /// A program says where an address is: for good, or until it is heard of otherwise. `false` if
+    /// there is no place.
+    pub fn set(&mut self, address: Ipv4Addr, station: Station, is_fixed: bool, now: u64) -> bool {
+        let others = self.entries.iter().filter(|entry| entry.address != address);
+        if is_fixed && others.filter(|entry| entry.is_fixed()).count() >= MOST_FIXED {
+            return false;
+        }
+        if self.find(address).is_none() && !self.add(address, now, true) {
+            return false;
+        }
+        if let Some(entry) = self.find(address) {
+            entry.station = Some(station);
+            entry.heard = if is_fixed { FIXED } else { now };
+            entry.tries = 0;
+        }
+        true
+    }
+
+    /// What is known of the station with an address; `None` if nobody has asked for it.
+    pub fn known(&self, address: Ipv4Addr) -> Option<Known> {
+        let entry = self.entries.iter().find(|entry| entry.address == address)?;
+        Some(Known { station: entry.station, is_fixed: entry.is_fixed() })
+    }
+
+    /// Nothing is known of the station with an address from now on, unless frames wait for it.
+    pub fn forget(&mut self, address: Ipv4Addr) {
+        if self.waiting.iter().all(|waiting| waiting.to != address) {
+            self.entries.retain(|entry| entry.address != address);
         }
     }
 
@@ -276,6 +326,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_names_for_good_stays() {
+        let mut all = Neighbors::<()>::new();
+        assert_eq!(all.known(A), None);
+        all.way(A, 0);
+        assert_eq!(all.known(A), Some(Known { station: None, is_fixed: false }));
+        assert!(all.set(A, STATION, true, SECOND));
+        assert_eq!(all.known(A), Some(Known { station: Some(STATION), is_fixed: true }));
+        all.hear(A, [7; 6], true, 2 * SECOND);
+        for number in 0..1000u32 {
+            all.way(Ipv4Addr::from(0x0b00_0000 + number), 3 * SECOND);
+        }
+        let later = 3 * SECOND + 2 * CONFIRMED;
+        assert_eq!(all.way(A, later), Way { station: Some(STATION), ask: false });
+        // One that is named for now is heard of otherwise, and asked for after a while.
+        assert!(all.set(A, STATION, false, later));
+        assert!(!all.way(A, later).ask && all.way(A, later + CONFIRMED).ask);
+        all.hear(A, [7; 6], true, later);
+        assert_eq!(all.way(A, later).station, Some([7; 6]));
+        all.forget(A);
+        assert_eq!(all.known(A), None);
+    }
+
+    #[test]
+    fn programs_leave_places_to_others() {
+        let mut all = Neighbors::<()>::new();
+        let named = |number: u32| Ipv4Addr::from(0x0b00_0000 + number);
+        let set = (0..1000).filter(|&number| all.set(named(number), STATION, true, 0)).count();
+        assert_eq!(set, MOST_FIXED);
+        assert!(all.set(named(0), [7; 6], true, 0));
+        assert!(all.way(A, 0).ask);
+    }
+
+    #[test]
     fn who_is_not_there_takes_no_place_of_who_is() {
         let mut all = Neighbors::new();
         let known = |number| Ipv4Addr::new(10, 0, 2, number);
@@ -301,7 +384,7 @@ mod tests {
     proptest! {
         #[test]
         fn memory_is_bounded_and_comes_back(
-            steps in prop::collection::vec((0u8..4, 0u8..100, 0u64..4), 0..300)
+            steps in prop::collection::vec((0u8..7, 0u8..100, 0u64..4), 0..300)
         ) {
             let mut all = Neighbors::new();
             let mut now = 0;
@@ -319,6 +402,9 @@ mod tests {
                         all.release(address, |_, ()| {});
                     }
                     2 => all.hear(address, [2; 6], false, now),
+                    3 => _ = all.set(address, [3; 6], false, now),
+                    4 => _ = all.set(address, [3; 6], true, now),
+                    5 => all.forget(address),
                     _ => while let Some(due) = all.look(now) {
                         if let Due::Gone(address) = due {
                             all.release(address, |_, ()| {});

@@ -62,7 +62,7 @@ pub const TABLE: &[Row] = &[
         "ioctl",
         Dual(Ioctl),
         WAITS | RESTARTS | FD | POINTERS,
-        "of a UART of the realm: those of a terminal that is nobody's controlling one, and of a serial port; of its PCI functions: VFIO (type 1); SIOCGIF* of an interface of the realm",
+        "of a UART of the realm: those of a terminal that is nobody's controlling one, and of a serial port; of its PCI functions: VFIO (type 1); SIOCGIF* of an interface of the realm, SIOCSARP and its kin of stations in its networks",
     ),
     row(17, "pread64", Dual(Pread), WAITS | RESTARTS | FD | POINTERS, ""),
     row(18, "pwrite64", Dual(Pwrite), WAITS | RESTARTS | FD | POINTERS, ""),

@@ -16,7 +16,7 @@ use crtos_inet::{
     answers::Answers,
     inbox::About,
     kept::{Kept, Room},
-    neighbors::{Due, Neighbors},
+    neighbors::{Due, Known, Neighbors},
     packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, LONGEST, Protocol, Station, USUAL},
     reassembly::Reassembly,
 };
@@ -401,15 +401,56 @@ impl Link {
         if packet::is_unicast(address) && self.has(address) && !self.is_own(address) {
             let mut neighbors = self.neighbors.lock();
             neighbors.hear(address, station, is_for_here, time::now().0);
-            neighbors.release(address, |frame, asked| {
-                packet::write_ip_frame(frame, self.station(), station);
-                let _ = interface::send(&self.interface, frame, 0, asked.as_ref());
-            });
+            self.release(&mut neighbors, address, station);
         }
         if arp.asks && is_for_here {
             let frame = packet::arp(false, (arp.target, self.station()), arp.sender);
             let _ = interface::send(&self.interface, &frame, 0, None);
         }
+    }
+
+    /// Sends the frames that waited for a station.
+    fn release(
+        &self,
+        neighbors: &mut Neighbors<Option<Asked>>,
+        address: Ipv4Addr,
+        station: Station,
+    ) {
+        neighbors.release(address, |frame, asked| {
+            packet::write_ip_frame(frame, self.station(), station);
+            let _ = interface::send(&self.interface, frame, 0, asked.as_ref());
+        });
+    }
+
+    /// A program says where an address is: for good, or until it is heard of otherwise. ENOBUFS if
+    /// there is no room. Thread context; may sleep.
+    pub fn set_station(
+        &self,
+        address: Ipv4Addr,
+        station: Station,
+        is_fixed: bool,
+    ) -> Result<(), Errno> {
+        let mut neighbors = self.neighbors.lock();
+        if !neighbors.set(address, station, is_fixed, time::now().0) {
+            return Err(Errno::ENOBUFS);
+        }
+        self.release(&mut neighbors, address, station);
+        Ok(())
+    }
+
+    /// What is known of the station with an address; `None` if nobody has asked. May sleep.
+    pub fn known(&self, address: Ipv4Addr) -> Option<Known> {
+        self.neighbors.lock().known(address)
+    }
+
+    /// Nothing is known of the station with an address from now on. ENXIO if nothing was. Thread
+    /// context; may sleep.
+    pub fn forget_station(&self, address: Ipv4Addr) -> Result<(), Errno> {
+        self.neighbors.lock().known(address).ok_or(Errno::ENXIO)?;
+        // What waits for it is lost, as where it does not answer.
+        self.give_up(address);
+        self.neighbors.lock().forget(address);
+        Ok(())
     }
 
     /// There is no station with an address: who has sent to it is told, as by a message that Linux

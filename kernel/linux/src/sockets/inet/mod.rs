@@ -14,6 +14,7 @@
 //! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
 //! | [`mapped`] | sockets of IPv6 at addresses of IPv4 |
 //! | [`icmp`] | what ICMP says of a packet that did not arrive |
+//! | [`arp`] | stations that programs name or ask for |
 //! | [`clock`] | the thread that does what is due at a time |
 //!
 //! What is to be done with a packet is in [`crtos_inet`]. A thread of the interface's driver brings
@@ -23,6 +24,7 @@
 //! realm, or the interface ([decision
 //! 0041](../../../../../docs/decisions/0041-udp-and-tcp-by-sockets.md)).
 
+mod arp;
 mod clock;
 mod cork;
 mod endpoint;
@@ -59,7 +61,7 @@ static FAMILY: Family = Family {
     is_local_by: options::is_local_by,
     take,
     hearer,
-    ioctl: |_, _| None,
+    ioctl: arp::asked,
 };
 
 /// Has interfaces of the realm be used by this family. Once, before there are interfaces.

@@ -37,7 +37,7 @@ const SET_STAMPS: u32 = 0x89b0;
 const GET_STAMPS: u32 = 0x89b1;
 
 /// Whether an ioctl has to do with interfaces, stations or routes: from SIOCADDRT on, but for those
-/// that each family has for itself (SIOCPROTOPRIVATE); and those of cards without a wire (SIOCGIW*).
+/// that each family has for itself (SIOCPROTOPRIVATE); and those of cards without a wire.
 fn is_of_interfaces(request: u32) -> bool {
     matches!(request, 0x890b..=0x89df | 0x89f0..=0x89ff | 0x8b00..=0x8bff)
 }
