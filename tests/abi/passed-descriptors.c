@@ -797,3 +797,70 @@ CASE(a_thread_that_waits_in_it_goes_on)
 	got = passed(turns[1]);
 	CHECK(write(got, "x", 1) == 1 && pthread_join(thread, &found) == 0 && (long)found == 'x');
 }
+
+/* Counts of an eventfd are taken by someone who is more urgent, and wants them all the time. */
+static void takes_urgently(void)
+{
+	const struct timespec pause = { 0, 50000 };
+	struct sched_param urgent = { .sched_priority = 10 };
+	uint64_t count;
+
+	CHECK(sched_setscheduler(0, SCHED_FIFO, &urgent) == 0);
+	for (;;) {
+		CHECK(read(event_of_both, &count, 8) == 8 && count == 1);
+		nanosleep(&pause, NULL);
+	}
+}
+
+CASE(who_passes_comes_to_an_end_beside_a_more_urgent_reader)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+	for (int round = 0; round < 30; round++) {
+		pid_t pid;
+		int got;
+
+		PART("round %d", round);
+		event_of_both = eventfd(1 << 30, EFD_SEMAPHORE);
+		pid = fork();
+		if (!pid)
+			takes_urgently();
+		usleep(2000);
+		got = passed(event_of_both);
+		CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+		CHECK(close(got) == 0 && close(event_of_both) == 0);
+	}
+}
+
+/* Whatever has been done by then, others have the pipe as it was. */
+CASE(who_passes_is_killed)
+{
+	for (int round = 0; round < 60; round++) {
+		pid_t reader, passer;
+
+		PART("round %d", round);
+		CHECK(pipe(shared) == 0);
+		reader = fork();
+		if (!reader) {
+			reads_all();
+			_exit(0);
+		}
+		passer = fork();
+		if (!passer) {
+			int own[2];
+
+			CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, own) == 0);
+			pass(own[0], shared, 2);
+			pause();
+		}
+		usleep(200 * round);
+		CHECK(kill(passer, SIGKILL) == 0 && waitpid(passer, NULL, 0) == passer);
+		CHECK(close(shared[0]) == 0 && write(shared[1], "one", 3) == 3);
+		usleep(20000);
+		CHECK(write(shared[1], "two", 3) == 3 && close(shared[1]) == 0);
+		ended(reader);
+	}
+}

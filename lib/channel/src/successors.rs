@@ -21,10 +21,9 @@ impl Channel {
         word!(self, AtomicU64, successor_drops).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether Linux has yet to let a successor of that number go. Any context.
-    pub fn is_successor_dropped(&self, number: u32) -> bool {
-        let (index, bit) = place(number);
+    /// Which successors of a word Linux has yet to let go. Any context.
+    pub fn successors_dropped(&self, word: usize) -> u64 {
         // Pairs with drops_work() of the module.
-        word!(self, AtomicU64, successors_dropped[index]).load(Ordering::Acquire) & bit != 0
+        word!(self, AtomicU64, successors_dropped[word % SUCCESSOR_WORDS]).load(Ordering::Acquire)
     }
 }

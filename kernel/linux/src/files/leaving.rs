@@ -155,11 +155,11 @@ impl Files {
     fn succeed(&self, file: &Description, successor: &Successor, fd: u64) -> Result<(), Errno> {
         // No fork copies the table meanwhile, and Linux's files are taken for placeholders.
         let _agreement = self.hold();
-        if successor.wants_status() {
+        successor.with_status(|| {
             file.owner.give_to_linux(fd)?;
             let status = [fd, linux::F_SETFL.into(), file.status().into()];
-            remote::linux(linux::__NR_fcntl, &status)?;
-        }
+            remote::linux(linux::__NR_fcntl, &status).map(|_| ())
+        })?;
         let is_meant = |other: &Arc<Description>| other.address() == file.address();
         let mut from = Some(0);
         while let Some(number) = from.and_then(|from| self.next_local(from)) {

@@ -129,10 +129,13 @@ fn follow(files: &Files, file: Arc<Description>, fd: u64) -> Option<Arc<Descript
     /// After how long a call that could not follow is made again.
     const PERIOD: Nanos = Nanos::from_millis(1);
     drop(file);
-    if files.follow().is_err() {
+    let result = files.follow();
+    let file = files.find(fd);
+    // The one who sends it away may have to run on this CPU, to come to an end with that.
+    if result.is_err() || file.as_ref().is_some_and(|file| file.has_left()) {
         task::sleep_until(time::now() + PERIOD);
     }
-    files.find(fd)
+    file
 }
 
 /// What poll and epoll look at here of descriptor `fd`: a local file, or the local half of an epoll

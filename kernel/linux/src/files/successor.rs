@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::channel::{SUCCESSOR_WORDS, SUCCESSORS};
+use crtos_abi::channel::SUCCESSOR_WORDS;
 use crtos_channel::{DoorbellCpu, Operation};
 
 use crtos_core::sync::SpinLock;
@@ -40,9 +40,13 @@ impl Successor {
         linux_result(remote::request(Operation::TakeSuccessor { number: self.number })?)
     }
 
-    /// Whether the caller is to give it the status flags of the local file: the first one.
-    pub fn wants_status(&self) -> bool {
-        !self.has_status.swap(true, Ordering::Relaxed)
+    /// Has `give` give it the status flags of the local file, unless somebody has. One that fails,
+    /// because its process ends, leaves that to the next one.
+    pub fn with_status<E>(&self, give: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        if self.has_status.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        give().inspect_err(|_| self.has_status.store(false, Ordering::Relaxed))
     }
 }
 
@@ -75,11 +79,10 @@ fn place(number: u32) -> (usize, u64) {
 fn choose() -> Option<u32> {
     let channel = remote::channel()?;
     let mut in_use = IN_USE.lock();
-    let number = (0..SUCCESSORS as u32).find(|&number| {
-        let (word, bit) = place(number);
-        in_use[word] & bit == 0 && !channel.is_successor_dropped(number)
-    })?;
-    let (word, bit) = place(number);
-    in_use[word] |= bit;
-    Some(number)
+    in_use.iter_mut().enumerate().find_map(|(word, in_use)| {
+        let taken = *in_use | channel.successors_dropped(word);
+        let bit = taken.trailing_ones();
+        *in_use |= 1_u64.checked_shl(bit)?;
+        Some(word as u32 * 64 + bit)
+    })
 }
