@@ -359,7 +359,11 @@ impl<'a> Foreign<'a> {
         user::write_u32(length, MAX_OPTION as u32)?;
         let arguments = [self.fd, level.into(), name.into(), value.get(), length.get()];
         remote::linux(linux::__NR_getsockopt, &arguments)?;
-        let mut bytes = alloc::vec![0; (user::read_u32(length)? as usize).min(MAX_OPTION)];
+        let count = (user::read_u32(length)? as usize).min(MAX_OPTION);
+        if !heap::lends(count) {
+            return Err(Errno::ENOMEM);
+        }
+        let mut bytes = alloc::vec![0; count];
         user::read(value, &mut bytes)?;
         Ok(bytes)
     }
@@ -379,9 +383,6 @@ impl<'a> Foreign<'a> {
     /// The classic BPF program that is attached; nothing if there is none.
     pub fn filter(&self) -> Result<Vec<u8>, Errno> {
         const MOST: u64 = (filter::MOST * filter::SIZE) as u64;
-        if !heap::has_reserve() {
-            return Err(Errno::ENOMEM);
-        }
         let scratch = Scratch::open(self.space, MOST + PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
         let (value, length) = (scratch.start, scratch.start + MOST);
         // Linux counts instructions here.
@@ -390,6 +391,10 @@ impl<'a> Foreign<'a> {
         let arguments = [self.fd, level, name, value.get(), length.get()];
         remote::linux(linux::__NR_getsockopt, &arguments)?;
         let count = (user::read_u32(length)? as usize).min(filter::MOST);
+        // Now, since it may have been long until Linux answered.
+        if count > 0 && !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
         let mut bytes = alloc::vec![0; count * filter::SIZE];
         user::read(value, &mut bytes)?;
         Ok(bytes)

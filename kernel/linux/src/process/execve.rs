@@ -20,7 +20,7 @@ use crtos_syscalls::structs::Stat;
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
-    mm::space::AddressSpace,
+    mm::{heap, space::AddressSpace},
     task::{self, Mutex, PortPermissions, WaitQueue},
 };
 
@@ -97,13 +97,7 @@ impl Legacy {
     /// No program was executed: all is as it was for `user`, the calling thread. Thread context;
     /// may sleep.
     fn give_back(self, user: &UserThread) -> Result<(), Errno> {
-        for Pending { info, is_own } in self.pending {
-            // It was within the limit before.
-            let _ = match is_own {
-                true => signal::to_thread(user, info),
-                false => signal::to_process(&user.process, info),
-            };
-        }
+        put_back(self.pending, user);
         timers::resume(&user.process, self.timers)
     }
 }
@@ -172,7 +166,7 @@ pub fn hand_over_signals(process: &Process) {
         let mut handed_over = HANDED_OVER.lock();
         let legacy = handed_over.iter_mut().find(|legacy| legacy.ids == process.ids());
         if let Some(legacy) = legacy {
-            if legacy.pending.try_reserve(1).is_ok() {
+            if has_room(&mut legacy.pending) {
                 legacy.pending.push(Pending { info, is_own: false });
             }
             return;
@@ -185,15 +179,34 @@ pub fn hand_over_signals(process: &Process) {
     });
 }
 
-/// Takes what is pending for the calling thread and its process.
-fn take_pending() -> Vec<Pending> {
+/// Whether there is room for one more, or memory for it: a program can have many.
+fn has_room(pending: &mut Vec<Pending>) -> bool {
+    let more = pending.len() + 1;
+    more <= pending.capacity()
+        || heap::lends(2 * more * size_of::<Pending>()) && pending.try_reserve(1).is_ok()
+}
+
+/// Takes what is pending for `user`, the calling thread, and its process. `None` if there is no
+/// memory for that: all is pending then as before.
+fn take_pending(user: &UserThread) -> Option<Vec<Pending>> {
     let mut pending = Vec::new();
-    while pending.try_reserve(1).is_ok()
-        && let Some((info, is_own)) = signal::take_any()
-    {
+    while has_room(&mut pending) {
+        let Some((info, is_own)) = signal::take_any() else { return Some(pending) };
         pending.push(Pending { info, is_own });
     }
-    pending
+    put_back(pending, user);
+    None
+}
+
+/// Has signals be pending again for `user`, the calling thread, and its process.
+fn put_back(pending: Vec<Pending>, user: &UserThread) {
+    for Pending { info, is_own } in pending {
+        // It was within the limit before.
+        let _ = match is_own {
+            true => signal::to_thread(user, info),
+            false => signal::to_process(&user.process, info),
+        };
+    }
 }
 
 /// execve(path, arguments, environment).
@@ -286,6 +299,7 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
         if handed_over.try_reserve(1).is_err() {
             return Some(Err(Errno::ENOMEM));
         }
+        let Some(pending) = take_pending(user) else { return Some(Err(Errno::ENOMEM)) };
         handed_over.push(Legacy {
             process,
             ids,
@@ -296,7 +310,7 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
             ports: task::port_permissions(),
             limits: *user.process.own_limits.lock(),
             timers: timers::take(&user.process),
-            pending: take_pending(),
+            pending,
             used: user.process.used(),
             account: user.process.account().clone(),
             signal_watchers: user.process.signal_watchers.get().cloned(),
