@@ -6,6 +6,7 @@
 //! makes every wake-up there longer.
 
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
+use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::channel::KERNEL_SEALED;
@@ -85,7 +86,13 @@ pub fn wake() {
 
 /// Has the housekeeper make spares for `process`. Thread context; may sleep.
 pub fn want_spares(process: &Arc<Process>) {
-    WANTING.lock().push(Arc::downgrade(process));
+    {
+        // Once, since threads of a higher priority may keep the housekeeper waiting for long.
+        let mut wanting = WANTING.lock();
+        if !wanting.iter().any(|other| ptr::eq(other.as_ptr(), Arc::as_ptr(process))) {
+            wanting.push(Arc::downgrade(process));
+        }
+    }
     wake();
 }
 
