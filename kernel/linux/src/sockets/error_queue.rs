@@ -168,12 +168,17 @@ impl ErrorQueue {
         }
     }
 
-    /// Nothing waits any more.
+    /// Forgets what waits. Interrupts are off for a part of it at a time.
     pub fn clear(&self) {
-        if let Some(entries) = &mut *self.entries.lock() {
-            while entries.pop() {}
+        /// What is forgotten at a time.
+        const PART: usize = 16;
+        let mut is_over = false;
+        while !is_over {
+            let mut entries = self.entries.lock();
+            let Some(entries) = &mut *entries else { return };
+            is_over = !(0..PART).all(|_| entries.pop());
+            self.waiting.store(entries.len() as u32, Ordering::Relaxed);
         }
-        self.waiting.store(0, Ordering::Relaxed);
     }
 
     /// Bytes that go with the first one; 0 if there is none.
