@@ -6,6 +6,7 @@
 # more kernels: 6.1
 # packages: valgrind,libc6-dbg
 # timeout: 400
+# tier: full
 set -u
 failed=0
 run() { timeout 150 "$@" 2>&1 | sed -E 's/==[0-9]+==/==PID==/; /Collected/d'; echo "status ${PIPESTATUS[0]}"; }
