@@ -196,6 +196,45 @@ CASE(a_deadline_is_kept_and_forbids_fork)
 	CHECK(set(0, &other) == 0);
 }
 
+/* Of a process that has a reservation and executes chrt. */
+static void tell_after_execve(char *text, size_t length)
+{
+	struct attr attr = a_fifth();
+	int fds[2], status;
+	ssize_t count = 0, more;
+	pid_t child;
+
+	CHECK(pipe(fds) == 0 && (child = fork()) >= 0);
+	if (child == 0) {
+		/* Nearly a whole CPU: there is not as much left for two. */
+		attr.runtime = 9 * MS;
+		dup2(fds[1], 1);
+		if (set(0, &attr) == 0)
+			execlp("chrt", "chrt", "-p", "0", NULL);
+		_exit(1);
+	}
+	close(fds[1]);
+	while (count < (ssize_t)length - 1 &&
+	       (more = read(fds[0], text + count, length - 1 - count)) > 0)
+		count += more;
+	text[count] = 0;
+	close(fds[0]);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+CASE(a_program_that_is_executed_keeps_the_deadline)
+{
+	char text[400];
+
+	/* Each gives back what it had reserved. */
+	for (int i = 0; i < 5; i++) {
+		PART("process %d", i);
+		tell_after_execve(text, sizeof(text));
+		CHECK(strstr(text, "SCHED_DEADLINE"));
+		CHECK(strstr(text, "9000000/10000000/10000000"));
+	}
+}
+
 CASE(a_deadline_thread_gets_its_share_and_no_more)
 {
 	struct attr attr = a_fifth(), other = ordinary;

@@ -35,6 +35,23 @@ pub(super) fn set_scheduling(thread: &Thread, scheduling: Scheduling) -> Result<
     Ok(())
 }
 
+/// See [`Thread::take_over`].
+pub(super) fn hand_over(from: &Thread, to: &Thread, what: Scheduling) -> Result<(), Overload> {
+    let mut reserved = RESERVED.lock();
+    let is_left = !scheduler::has_ended(from);
+    // What has ended has given its share back.
+    let given = if is_left { from.scheduling().share() } else { 0 };
+    let old = to.scheduling().share() + given;
+    if !reserved.change(CPU_STATES.online().count(), old, what.share()) {
+        return Err(Overload);
+    }
+    if is_left {
+        scheduler::set_scheduling(from, Scheduling::ORDINARY);
+    }
+    scheduler::set_scheduling(to, what);
+    Ok(())
+}
+
 /// Takes back what `thread`, which has ended, had reserved.
 pub(super) fn release(thread: &Thread) {
     let mut reserved = RESERVED.lock();

@@ -187,6 +187,16 @@ impl Thread {
         Ok(())
     }
 
+    /// Schedules it as `what`, which `from` has had so far; that one, which is about to end, is an
+    /// ordinary thread from now on. Nobody else can reserve meanwhile what that one had. Refused as
+    /// by [`try_set_scheduling`](Self::try_set_scheduling). Thread context.
+    pub fn take_over(&self, from: &Thread, what: Scheduling) -> Result<(), Overload> {
+        deadlines::hand_over(from, self, what)?;
+        inheritance::level_changed(from);
+        inheritance::level_changed(self);
+        Ok(())
+    }
+
     /// Changes how it is scheduled, to something without a reservation. Thread context.
     pub fn set_scheduling(&self, scheduling: Scheduling) {
         debug_assert_eq!(scheduling.share(), 0);

@@ -21,7 +21,7 @@ use linux_raw_sys::general as linux;
 
 use crtos_core::{
     mm::{heap, space::AddressSpace},
-    task::{self, Mutex, PortPermissions, WaitQueue},
+    task::{self, Mutex, Policy, PortPermissions, Scheduling, Thread, WaitQueue},
 };
 
 use crate::{
@@ -52,6 +52,8 @@ pub struct Legacy {
     pub files: Arc<Files>,
     /// The CPUs of the thread.
     pub affinity: CpuSet,
+    /// The thread, if it has a reservation (SCHED_DEADLINE), and how it is scheduled.
+    pub reservation: Option<(Arc<Thread>, Scheduling)>,
     /// What the thread has asked for of what the processor executes ahead.
     pub speculation: Speculation,
     /// The I/O ports that the thread may use.
@@ -282,6 +284,7 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
     let mask = signal::mask();
     mappings::write_back_all(&*user::space()?);
     let current = task::current();
+    let scheduling = current.scheduling();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let (process, ids, files) = (user.process.number, user.process.ids(), user.process.files());
     // What another process with that id has left, and nobody came for.
@@ -306,6 +309,8 @@ fn execute(path: UserAddr, descriptor: Option<u32>, arguments: u64, environment:
             is_claimed: false,
             files: files.clone(),
             affinity: current.affinity(),
+            reservation: (scheduling.policy == Policy::Deadline)
+                .then(|| (current.arc(), scheduling)),
             speculation: Speculation::of(&user.speculation),
             ports: task::port_permissions(),
             limits: *user.process.own_limits.lock(),

@@ -2,6 +2,8 @@
 //! How the threads of programs are scheduled: what Linux's attributes mean here, and what a program
 //! inherits.
 
+use alloc::sync::Arc;
+
 use crtos_channel::{Operation, operation};
 use crtos_core::{
     task::{self, Policy, Scheduling, Thread},
@@ -48,9 +50,17 @@ pub fn scheduling(wanted: &Attributes) -> Result<Scheduling, Errno> {
     })
 }
 
-/// Gives the calling thread the scheduling that its shadow was started with, if there is one like
-/// it here.
-pub fn inherit() -> Result<(), Errno> {
+/// Gives the calling thread, which begins with a program, the reservation of the thread that has
+/// executed that. If there is none, the scheduling that its shadow was started with (`chrt -f 50
+/// crtos run …`, or by the program before), if there is one like it here.
+pub fn inherit(reservation: Option<(Arc<Thread>, Scheduling)>) -> Result<(), Errno> {
+    let current = task::current();
+    if let Some((from, what)) = reservation
+        && current.take_over(&from, what).is_ok()
+    {
+        prepare(&current);
+        return Ok(());
+    }
     let word = linux_result(remote::request(Operation::Scheduling { tid: None })?)?;
     let found = operation::Scheduling::from_word(word);
     let found = Attributes {
@@ -63,7 +73,6 @@ pub fn inherit() -> Result<(), Errno> {
     if found.policy != attributes::DEADLINE
         && let Ok(scheduling) = scheduling(&found)
     {
-        let current = task::current();
         let process = current.user().map(|user| &*user.process);
         let permitted = process.map_or(scheduling, |of| of.inherited_scheduling(scheduling));
         current.set_scheduling(permitted);

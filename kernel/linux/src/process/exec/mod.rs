@@ -207,12 +207,13 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     let blocked = remote::request(Operation::BlockedSignals)? as u64;
     signal::inherit(user, blocked, startup.ignored)?;
     let own_limits = before.as_ref().map(|before| before.limits);
-    if let Some(before) = before {
+    let mut reservation = None;
+    if let Some(mut before) = before {
+        reservation = before.reservation.take();
         before.resume(&user.process).map_err(|_| ExecError::Memory)?;
     }
     limits::begin(&user.process, own_limits)?;
-    // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
-    super::scheduling::inherit()?;
+    super::scheduling::inherit(reservation)?;
     fpu::reset();
     let entry = interpreter.map_or(image.entry, |interpreter| interpreter.entry);
     let context = UserContext::of_start(entry, stack_pointer);
