@@ -55,11 +55,16 @@ static long queued(_Atomic uint32_t *word)
 	return futex(word, FUTEX_REQUEUE, 0, (void *)(long)INT_MAX, word, 0);
 }
 
+/*
+ * Who waits in the realm waits in Linux as well a moment later, where the word is compared again: a
+ * change up to then may end the wait before the wake-up.
+ */
 static void await_queued(_Atomic uint32_t *word, long count)
 {
 	for (int waited = 0; waited < 5000 && queued(word) < count; waited++)
 		pause_for(1);
 	CHECK(queued(word) == count);
+	pause_for(20);
 }
 
 /* A child that waits at a word while it is 0, and ends with 0 when it is woken there. */
