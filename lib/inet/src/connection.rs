@@ -991,6 +991,21 @@ mod tests {
         assert!(got == message && line.now < begin + 100 * MILLISECOND);
     }
 
+    /// The header of a packet that says that the other end has sent it.
+    fn header_from_there() -> Header {
+        Header {
+            source: *THERE.ip(),
+            destination: *HERE.ip(),
+            protocol: Protocol::Tcp,
+            lifetime: 64,
+            service: 0,
+            number: 1,
+            offset: 0,
+            has_more: false,
+            is_whole: true,
+        }
+    }
+
     /// A segment that says that the other end has sent it.
     fn made_up(number: u32, acknowledges: u32, flags: u8, window: u16, options: &[u8]) -> Vec<u8> {
         let mut frame = std::vec![0; ETHERNET + IP];
@@ -1002,19 +1017,8 @@ mod tests {
         frame.extend(options);
         let segment = &mut frame[ETHERNET + IP..];
         packet::fill_segment(segment, *THERE.ip(), *HERE.ip());
-        let made = Header {
-            source: *THERE.ip(),
-            destination: *HERE.ip(),
-            protocol: Protocol::Tcp,
-            lifetime: 64,
-            service: 0,
-            number: 1,
-            offset: 0,
-            has_more: false,
-            is_whole: true,
-        };
         let length = frame.len() - ETHERNET - IP;
-        packet::write_header(&mut frame, &made, length);
+        packet::write_header(&mut frame, &header_from_there(), length);
         frame.split_off(ETHERNET)
     }
 
@@ -1157,18 +1161,7 @@ mod tests {
                     &IpAddress::Ipv4(*THERE.ip()),
                     &IpAddress::Ipv4(*HERE.ip()),
                 );
-                let made = Header {
-                    source: *THERE.ip(),
-                    destination: *HERE.ip(),
-                    protocol: Protocol::Tcp,
-                    lifetime: 64,
-                    service: 0,
-                    number: 1,
-                    offset: 0,
-                    has_more: false,
-                    is_whole: true,
-                };
-                packet::write_header(&mut frame, &made, length);
+                packet::write_header(&mut frame, &header_from_there(), length);
                 let mut out = |frame: &mut [u8]| {
                     last.copy_from_slice(&frame[ETHERNET + 24..ETHERNET + 28]);
                 };
