@@ -75,16 +75,20 @@ impl Request {
         }
     }
 
-    /// Checks what Linux checks of all of them. Where an interface is named, its kind of hardware
+    /// Whether its station is one of Ethernet. Where an interface is named, the kind of hardware
     /// may be left out.
+    fn is_of_ethernet(&self) -> bool {
+        let kind = self.half(Self::STATION);
+        kind == HARDWARE || kind == 0 && !self.name().is_empty()
+    }
+
+    /// Checks what Linux checks of all of them.
     fn check(&self) -> Result<(), Errno> {
         let flags = self.flags();
         if flags & ANSWERED_FOR == 0 && flags & (MASKED | NOT_ANSWERED_FOR) != 0 {
             return Err(Errno::EINVAL);
         }
-        let (kind, has_name) = (self.half(Self::STATION), !self.name().is_empty());
-        let is_other = kind != HARDWARE && !(has_name && kind == 0);
-        if has_name && flags & KNOWN != 0 && is_other {
+        if !self.name().is_empty() && flags & KNOWN != 0 && !self.is_of_ethernet() {
             return Err(Errno::EINVAL);
         }
         Ok(())
@@ -100,8 +104,7 @@ impl Request {
 
     fn set(&self, link: &Arc<Link>) -> Result<(), Errno> {
         let address = self.other(link)?;
-        let kind = self.half(Self::STATION);
-        if kind != HARDWARE && (kind != 0 || self.name().is_empty()) {
+        if !self.is_of_ethernet() {
             return Err(Errno::EINVAL);
         }
         // Without a word about the station, it stays the one that is known.
