@@ -75,10 +75,13 @@ pub fn end_if_due() {
 fn finish() {
     let current = task::current();
     let Some(user) = current.user() else { return };
+    if !user.process.is_ending() {
+        stop_running(user);
+    }
     leave_memory(user);
     if !user.process.is_ending() {
         note_end(user);
-        stop_running(user);
+        stay_as_leader(user);
     }
     if user.process.is_ending() {
         // Before anybody can hear of the end in Linux.
@@ -128,8 +131,8 @@ fn leave_memory(user: &UserThread) {
     futex::across::dismiss(user);
 }
 
-/// A thread that called exit(2) runs no more. The last one ends the process. The first one stays
-/// until then, and ends with it: signals for the process arrive at its shadow thread.
+/// A thread that called exit(2) runs no more. The last one ends the process, with its own status.
+/// Who sees in memory that a thread has left comes after it.
 fn stop_running(user: &UserThread) {
     let process = &user.process;
     signal::retire(user);
@@ -141,6 +144,12 @@ fn stop_running(user: &UserThread) {
     if last {
         process.end(End::Status(user.status.load(Ordering::Relaxed)));
     }
+}
+
+/// The first thread of a process stays until the last one has left, and ends with it: signals for
+/// the process arrive at its shadow thread.
+fn stay_as_leader(user: &UserThread) {
+    let process = &user.process;
     while user.is_leader() && !process.is_ending() {
         note_if_gone();
         signal::collect(user);
