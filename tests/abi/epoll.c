@@ -684,7 +684,7 @@ CASE(a_set_is_ready_also_while_a_thread_looks_at_it)
 	CHECK(pthread_create(&thread, NULL, look_again_and_again, &set) == 0);
 	if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){ .sched_priority = 10 }))
 		always = 0;
-	for (int i = 0; i < 1000 && always; i++) {
+	for (int i = 0; i < 400 && always; i++) {
 		struct timespec moment = { 0, 50000 + i % 100 * 1000 };
 
 		nanosleep(&moment, NULL);

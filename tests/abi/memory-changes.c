@@ -182,7 +182,7 @@ static void while_written(void (*take)(void), void (*give)(void))
 	CHECK(area != MAP_FAILED && sigaction(SIGSEGV, &action, NULL) == 0);
 	CHECK(pthread_create(&thread, NULL, writes, NULL) == 0);
 	CHECK(sched_setscheduler(0, SCHED_FIFO, &urgent) == 0);
-	for (int round = 0; round < 1000; round++) {
+	for (int round = 0; round < 300; round++) {
 		usleep((unsigned)rand_r(&seed) % 300);
 		take();
 		changes++;

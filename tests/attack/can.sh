@@ -10,6 +10,7 @@
 # shared: yes
 # can: yes
 # packages: can-utils
+# tier: full
 # timeout: 900
 # uses: can
 set -u

@@ -9,4 +9,5 @@
 # packages: pciutils,arping
 # uses: net hostile-card
 # full: ALL=yes
+# tier: full
 # timeout: 600

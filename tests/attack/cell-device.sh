@@ -7,6 +7,7 @@
 # shared: yes
 # devices: yes
 # smp: 5
+# tier: full
 # timeout: 1200
 # full: COUNT=8192
 # uses: victim edu hostile-device

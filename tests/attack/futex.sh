@@ -59,7 +59,7 @@ wait $there $here
 
 # Killed at each moment, by one of its threads.
 fresh
-for ((round = 0; round < ${ROUNDS:-40}; round++)); do
+for ((round = 0; round < ${ROUNDS:-15}; round++)); do
 	crtos run -- "$exchange" $file flood 2 >/tmp/there 2>&1 & there=$!
 	sleep 0.$((RANDOM % 10))$((RANDOM % 10))
 	"$exchange" $file post 3

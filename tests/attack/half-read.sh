@@ -6,6 +6,7 @@
 # more kernels: 6.1
 # realm: no
 # shared: yes
+# tier: full
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1

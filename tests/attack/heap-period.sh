@@ -7,6 +7,7 @@
 # turns: short
 # realm: no
 # uses: member hostiles
+# tier: full
 # timeout: 1800
 # shellcheck disable=SC2154
 set -u

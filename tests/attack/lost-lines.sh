@@ -11,6 +11,7 @@
 # uarts: isa
 # can: yes
 # packages: can-utils
+# tier: full
 # timeout: 600
 # uses: can
 set -u

@@ -18,7 +18,7 @@ crtos up --cpus 3 --memory 512M || exit 1
 dmesg --clear
 spawner=$PROGRAMS/spawner
 holder="crtos run -- $spawner hold /dev/shm/pages 1500"
-rounds=${ROUNDS:-20}
+rounds=${ROUNDS:-8}
 export LIMIT=500
 # shellcheck disable=SC2086
 {

@@ -4,6 +4,7 @@
 # kernels: 6.1
 # more kernels: 6.12-rt
 # shared: yes
+# tier: full
 # timeout: 600
 # full: MIB=64
 set -u

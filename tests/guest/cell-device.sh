@@ -124,7 +124,7 @@ check destroy crtos cell destroy demo
 
 # Killed tools leave a device with a cell or with Linux, and nothing in between.
 crtos cell create demo --cpus 3 --memory 16M >/dev/null || exit 1
-for ((round = 0; round < ${ROUNDS:-8}; round++)); do
+for ((round = 0; round < ${ROUNDS:-3}; round++)); do
 	crtos device add "$edu" --cell demo --no-reset &
 	sleep "0.0$((RANDOM % 10))"
 	kill -KILL $! 2>/dev/null

@@ -12,7 +12,7 @@
 set -u
 ABI=/usr/lib/crtos-tests/abi
 crtos up --cpus 2,3 --memory 512M || exit 1
-crtos run -- "$ABI/cpus" "${ROUNDS:-20000}" >realm || { cat realm; exit 1; }
+crtos run -- "$ABI/cpus" "${ROUNDS:-5000}" >realm || { cat realm; exit 1; }
 for program in scheduling threads signals memory replies; do
 	in_memory "$ABI/$program" || exit 1
 	timeout 100 "$ABI/$program" >linux

@@ -7,6 +7,7 @@
 # realm: no
 # shared: yes
 # full: CALLS=20000
+# tier: full
 # timeout: 900
 set -u
 calls=/usr/lib/crtos/bench/syscalls

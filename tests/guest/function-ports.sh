@@ -10,6 +10,7 @@
 # uarts: pci
 # packages: pciutils
 # uses: alike vfio
+# tier: full
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -16,7 +16,7 @@ modprobe crtos	# Linux warns of modules that are not its own
 dmesg --clear
 
 crtos up --cpus 3 --memory 256M || exit 1
-exchanges "$PROGRAMS/exchange" 'Connection timed out' "${COUNT:-500}"
+exchanges "$PROGRAMS/exchange" 'Connection timed out' "${COUNT:-200}"
 
 # A semaphore with a name, as Python's multiprocessing has them.
 python() { python3 -c 'import _multiprocessing as m, sys

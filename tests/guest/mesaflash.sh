@@ -8,6 +8,7 @@
 # mesa: 5i25
 # iommu: caching-mode=on
 # packages: mesaflash,pciutils
+# tier: full
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -9,6 +9,7 @@
 # devices: yes
 # packages: cyclonedds-tools,netcat-openbsd,python3,curl
 # uses: net peer
+# tier: full
 # timeout: 400
 set -u
 cd "$(mktemp -d)" || exit 1

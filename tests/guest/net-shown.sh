@@ -9,6 +9,7 @@
 # devices: yes
 # packages: tcpdump,ethtool,python3-minimal
 # uses: net shown
+# tier: full
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -7,6 +7,7 @@
 # realm: no
 # shared: yes
 # uarts: isa
+# tier: full
 # timeout: 300
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -10,7 +10,7 @@
 # full: ROUNDS=100
 # timeout: 3000
 set -u
-rounds=${ROUNDS:-6}
+rounds=${ROUNDS:-2}
 RANDOM=${SEED:-1}
 modprobe crtos	# Linux warns of modules that are not its own
 dmesg --clear
