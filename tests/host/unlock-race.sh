@@ -6,7 +6,7 @@
 # CPU meanwhile, at the function that halts Linux.
 # tier: full
 set -u
-image=target/parts/x86_64-unknown-none/release/crtos-hypervisor
+image=target/parts/bare/x86_64-unknown-none/release/crtos-hypervisor
 place=$(nm -C $image | awk '$3 == "crtos_hypervisor::resets::halt_linux" { print $1 }')
 [ -n "$place" ] || { echo "$image has no such function"; exit 1; }
 dir=$(mktemp -d)

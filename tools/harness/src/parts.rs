@@ -6,8 +6,9 @@ use std::io::{IsTerminal, stderr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 
 use crate::toolchain::{self, BareMetal, LINUX, Model};
@@ -52,12 +53,30 @@ pub enum Part {
     Attacker,
 }
 
+/// What is built at the same time, each group one by one: linking a whole program keeps one
+/// processor busy for a minute.
+const GROUPS: &[&[Part]] = &[
+    &[Part::Kernel],
+    &[Part::SelfTest],
+    &[Part::Shadow, Part::Crtos],
+    &[Part::Hypervisor, Part::Inmates, Part::Sources, Part::Module, Part::Attacker, Part::Bench],
+];
+
 /// Builds parts; all of them if none is named.
 pub fn build(parts: &[Part]) -> Result<()> {
-    let parts = if parts.is_empty() { Part::value_variants() } else { parts };
     make_stage()?;
-    parts.iter().try_for_each(|part| {
-        part.build().with_context(|| format!("build the part `{}`", part.name()))
+    let is_wanted = |part: &&Part| parts.is_empty() || parts.contains(part);
+    let build_group = |group: &[Part]| {
+        group.iter().filter(is_wanted).try_for_each(|part| {
+            part.build().with_context(|| format!("build the part `{}`", part.name()))
+        })
+    };
+    thread::scope(|scope| {
+        let groups: Vec<_> =
+            GROUPS.iter().map(|group| scope.spawn(|| build_group(group))).collect();
+        // All of them end before one of their errors is told.
+        let ends: Vec<_> = groups.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        ends.into_iter().try_for_each(|end| end.map_err(|_| anyhow!("a thread failed"))?)
     })
 }
 
@@ -72,14 +91,11 @@ impl Part {
         match self {
             Self::Hypervisor => hypervisor().map(drop),
             Self::Kernel => {
-                let cargo = with_vdso(BareMetal::get()?.cargo("build", Model::Static))?;
-                let program = one(programs(cargo, "crtos-kernel")?)?;
+                let program = kernel("kernel", &[])?;
                 install(&fs::read(program)?, &stage.join("usr/lib/crtos/kernel.elf"), 0o644)
             }
             Self::SelfTest => {
-                let mut cargo = with_vdso(BareMetal::get()?.cargo("build", Model::Static))?;
-                cargo.args(["--features", "self-test"]);
-                let program = one(programs(cargo, "crtos-kernel")?)?;
+                let program = kernel("self-test", &["--features", "self-test"])?;
                 install(&fs::read(program)?, &compiled::tree().join(compiled::SELF_TEST), 0o644)
             }
             Self::Inmates => install_inmates(
@@ -130,7 +146,7 @@ fn bare_programs(package: &str) -> Result<Vec<PathBuf>> {
     // The hypervisor lies in the middle of the lower half.
     let model =
         if package == "crtos-hypervisor" { Model::PositionIndependent } else { Model::Static };
-    programs(BareMetal::get()?.cargo("build", model), package)
+    programs(BareMetal::get()?.cargo("build", model), package, "bare")
 }
 
 /// The hypervisor's image, built if need be: the module contains it.
@@ -143,7 +159,14 @@ fn hypervisor() -> Result<Vec<u8>> {
 fn vdso() -> Result<PathBuf> {
     let mut cargo = BareMetal::get()?.cargo("build", Model::SharedObject);
     cargo.args(["--features", "image"]);
-    one(programs(cargo, "crtos-vdso")?)
+    one(programs(cargo, "crtos-vdso", "vdso")?)
+}
+
+/// The real-time kernel, built if need be in a folder of that name.
+fn kernel(folder: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let mut cargo = with_vdso(BareMetal::get()?.cargo("build", Model::Static))?;
+    cargo.args(arguments);
+    one(programs(cargo, "crtos-kernel", folder)?)
 }
 
 /// Tells the kernel's build where the vDSO is.
@@ -157,13 +180,14 @@ fn linux_programs(package: &str, flags: Option<&str>) -> Result<Vec<PathBuf>> {
     let mut cargo = toolchain::cargo();
     cargo.args(["build", "--target", LINUX]);
     cargo.arg("--config").arg(format!("target.{LINUX}.rustflags={:?}", Vec::from_iter(flags)));
-    programs(cargo, package)
+    programs(cargo, package, "linux")
 }
 
 /// Runs cargo on one crate and returns the programs that it has.
-fn programs(mut cargo: Command, package: &str) -> Result<Vec<PathBuf>> {
-    // A folder of its own: whoever runs cargo by hand does not block this.
-    cargo.arg("--target-dir").arg(paths::target().join("parts"));
+fn programs(mut cargo: Command, package: &str, folder: &str) -> Result<Vec<PathBuf>> {
+    // A folder of its own: whoever runs cargo by hand does not block this, and what is built at the
+    // same time neither.
+    cargo.arg("--target-dir").arg(paths::target().join("parts").join(folder));
     cargo.args(["--profile", profile(package), "--bins", "-p", package]);
     cargo.arg("--message-format=json-render-diagnostics");
     if !stderr().is_terminal() {
