@@ -954,6 +954,13 @@ fn thread(word: u64) -> Result<Option<Tid>, DecodeError> {
     }
 }
 
+/// Whether Linux's kernel has something of the realm's during an operation, by its number (`OP_*`):
+/// addresses of pages, or a number of a successor. Somebody else may get that when the operation is
+/// over, so it is Linux's until Linux has replied, or keeps nothing of the shadow any more.
+pub const fn lends(op: u32) -> bool {
+    matches!(op, raw::OP_READ | raw::OP_SHARE | raw::OP_KEEP_SUCCESSOR | raw::OP_TAKE_SUCCESSOR)
+}
+
 /// What a number of an operation (`OP_*`) is called in a trace; `None` if there is no such
 /// operation.
 pub const fn name(op: u32) -> Option<&'static str> {

@@ -9,7 +9,7 @@ use crtos_channel::{
     Encoded, Heritage, Operation, Slot,
     operation::{
         DecodeError, Deed, DescriptorLimits, DescriptorsInUse, Device, Disposition, FileStatus,
-        FirstMade, Room, Scheduling, Source, name,
+        FirstMade, Room, Scheduling, Source, lends, name,
     },
 };
 use crtos_syscalls::{
@@ -239,4 +239,15 @@ fn what_a_status_says() {
     assert_eq!((status.identity, status.size, status.changed), ([1, 2, 3], 4, [5, 6]));
     assert_eq!(status.mode, 0o100_644);
     assert!(status.is_empty && status.is_trusted && !status.is_readable);
+}
+
+/// A number of a successor may be another user's as soon as an operation is given up.
+#[test]
+fn numbers_of_successors_are_lent() {
+    let ops =
+        [Operation::KeepSuccessor { fd: 3, number: 7 }, Operation::TakeSuccessor { number: 7 }];
+    for operation in ops {
+        assert!(lends(operation.encode(&mut Room::default()).op));
+    }
+    assert!(!lends(Operation::Locked { bytes: 0 }.encode(&mut Room::default()).op));
 }

@@ -18,11 +18,12 @@ use crate::{
 use core::sync::atomic::{Ordering, fence};
 
 use crtos_abi::{
-    channel::{OP_READ, OP_SHARE, THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE_END},
+    channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE_END},
     ids::ProcessNumber,
 };
 use crtos_channel::{
-    Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, Slot, operation::Room,
+    Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, Slot,
+    operation::{self, Room},
 };
 
 /// The result of what nobody carries out: Linux has ended, or the shadow has, which its program
@@ -83,7 +84,8 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
         hand_out(channel, owned, Encoded { op, nr, args });
     })?;
     user.publish(&current);
-    let result = answered(channel, user.slot, &user.owned_slot, &user.process, lends_pages(op));
+    let result =
+        answered(channel, user.slot, &user.owned_slot, &user.process, operation::lends(op));
     // The call may have cut a file, or told of that.
     shared::recall(channel);
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
@@ -108,27 +110,22 @@ fn hand_out(channel: Channel, owned: &mut OwnedSlot, operation: Encoded<'_>) {
     }
 }
 
-/// Whether Linux's kernel reaches pages of the realm by their addresses during the operation. They
-/// are its own until it has replied, or keeps nothing of the shadow any more.
-fn lends_pages(op: u32) -> bool {
-    matches!(op, OP_READ | OP_SHARE)
-}
-
 /// Rings for the request in `owned`, that of `slot`, and waits for its reply. Sleeps. Faults of
-/// Linux on the memory of `process` are served meanwhile.
+/// Linux on the memory of `process` are served meanwhile. One that `lends` something
+/// ([`operation::lends`]) is not given up while Linux may be within it.
 #[inline(always)]
 fn answered(
     channel: Channel,
     slot: Slot,
     owned: &SpinLock<Option<OwnedSlot>>,
     process: &Process,
-    lends_pages: bool,
+    lends: bool,
 ) -> Result<i64, Gone> {
     ring(channel, slot);
     loop {
         let notices = channel.notices(slot);
         // A shadow that leaves may be within the call still.
-        if notices.gone || !lends_pages && process.is_without_shadow(notices) {
+        if notices.gone || !lends && process.is_without_shadow(notices) {
             return Err(Gone);
         }
         match with_owned_slot(owned, OwnedSlot::poll)? {
@@ -167,7 +164,7 @@ pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) 
     }
     hand_out(channel, &mut owned, operation);
     let owned = SpinLock::new(Some(owned));
-    let result = answered(channel, slot, &owned, &process, lends_pages(op)).ok();
+    let result = answered(channel, slot, &owned, &process, operation::lends(op)).ok();
     trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
     if let Some(user) = current.user() {
         user.beside.store(Slot::to_word(None), Ordering::Relaxed);
