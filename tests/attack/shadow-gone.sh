@@ -29,6 +29,13 @@ ends() {
 	crtos run -- sh -c "kill -9 $victim" && wait -n && ! crtos ps | grep -qw "$victim"
 }
 
+# A pipe that has become Linux's is out of reach for a program without its shadow.
+crtos run -- "$PROGRAMS/left-alone" >/tmp/lines-0 & program=$!
+await '[ -s /tmp/lines-0 ]'
+kill -KILL "$(head -n 1 /tmp/lines-0)"
+wait $program
+[ "$(tail -n 1 /tmp/lines-0)" = EIO ] || { echo "of a pipe that left: $(cat /tmp/lines-0)"; exit 1; }
+
 # Files that are kept in memory are there from now on.
 start
 ends || exit 1

@@ -7,11 +7,12 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::channel::SUCCESSOR_WORDS;
 use crtos_channel::{DoorbellCpu, Operation};
 
-use crtos_core::sync::SpinLock;
+use crtos_core::{sync::SpinLock, task};
 
 use super::Events;
 use crate::{
     abi::{Errno, SysResult, linux_result},
+    process::ThreadExt as _,
     remote::{self, end},
 };
 
@@ -63,12 +64,18 @@ impl Drop for Successor {
 
 /// What a call of the local file returns: it is made again, and follows.
 pub fn made_again() -> Errno {
-    if end::has_ended() { Errno::EIO } else { Errno::RESTART_ALWAYS }
+    if is_out_of_reach() { Errno::EIO } else { Errno::RESTART_ALWAYS }
 }
 
 /// What the local file is ready for.
 pub fn events() -> Events {
-    if end::has_ended() { Events::ERROR } else { Events::LEFT }
+    if is_out_of_reach() { Events::ERROR } else { Events::LEFT }
+}
+
+/// Whether the caller cannot follow any more: its shadow has gone, or Linux has ended.
+fn is_out_of_reach() -> bool {
+    let is_alone = || task::current().user().is_some_and(|user| user.process.is_out_of_reach());
+    end::has_ended() || is_alone()
 }
 
 fn place(number: u32) -> (usize, u64) {
