@@ -2,12 +2,13 @@
 //! What Linux has in place of a local file that has left the realm ([`super::leaving`]): kept under
 //! a number until no process of the realm has the local file any more.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use crtos_abi::channel::SUCCESSOR_WORDS;
 use crtos_channel::{DoorbellCpu, Operation};
 
-use crtos_core::{sync::SpinLock, task};
+use crtos_core::{
+    sync::SpinLock,
+    task::{self, Mutex},
+};
 
 use super::Events;
 use crate::{
@@ -23,14 +24,14 @@ static IN_USE: SpinLock<[u64; SUCCESSOR_WORDS]> = SpinLock::new([0; SUCCESSOR_WO
 /// dropped, which rings.
 pub struct Successor {
     number: u32,
-    /// It has the status flags of the local one, or somebody sees to that.
-    has_status: AtomicBool,
+    /// It has the status flags of the local one. Who gives it those keeps this locked.
+    has_status: Mutex<bool>,
 }
 
 impl Successor {
     /// Has Linux keep the file of descriptor `fd`; `None` if it keeps too many. Sleeps.
     pub fn keep(fd: u64) -> Option<Self> {
-        let kept = Self { number: choose()?, has_status: AtomicBool::new(false) };
+        let kept = Self { number: choose()?, has_status: Mutex::new(false) };
         let keep = Operation::KeepSuccessor { fd: fd as u32, number: kept.number };
         // What Linux does not have, it does not let go either.
         linux_result(remote::request(keep).ok()?).ok().map(|_| kept)
@@ -41,13 +42,16 @@ impl Successor {
         linux_result(remote::request(Operation::TakeSuccessor { number: self.number })?)
     }
 
-    /// Has `give` give it the status flags of the local file, unless somebody has. One that fails,
-    /// because its process ends, leaves that to the next one.
+    /// Has `give` give it the status flags of the local file, unless somebody has; waits for one
+    /// who is about to. One that fails, because its process ends, leaves that to the next one.
+    /// Sleeps.
     pub fn with_status<E>(&self, give: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        if self.has_status.swap(true, Ordering::Relaxed) {
-            return Ok(());
+        let mut has_status = self.has_status.lock();
+        if !*has_status {
+            give()?;
+            *has_status = true;
         }
-        give().inspect_err(|_| self.has_status.store(false, Ordering::Relaxed))
+        Ok(())
     }
 }
 
