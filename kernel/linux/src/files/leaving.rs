@@ -232,10 +232,16 @@ fn hand_over(made: &Made, file: &Description) -> Result<bool, Errno> {
             _ => Err(Errno::EAGAIN),
         }
     };
-    let Some(reader) = Successor::keep(made.reader) else { return Ok(false) };
     match &file.object {
         Object::Pipe(pipe) => {
-            let Some(writer) = Successor::keep(made.writer) else { return Ok(false) };
+            // An end that nobody has is closed with what was made: who uses the other one learns of
+            // that at once.
+            let keep = |end, is_used| match is_used {
+                true => Successor::keep(end).map(Some),
+                false => Some(None),
+            };
+            let Some(reader) = keep(made.reader, pipe.has_readers()) else { return Ok(false) };
+            let Some(writer) = keep(made.writer, pipe.has_writers()) else { return Ok(false) };
             let mut are_packets = false;
             pipe.leave([reader, writer], |bytes, is_packet| {
                 // Packets stay packets, and a write does not wait.
@@ -249,7 +255,10 @@ fn hand_over(made: &Made, file: &Description) -> Result<bool, Errno> {
                 put(bytes)
             })
         }
-        Object::Event(event) => event.leave(reader, |counted| put(&counted.to_le_bytes())),
+        Object::Event(event) => match Successor::keep(made.reader) {
+            Some(successor) => event.leave(successor, |counted| put(&counted.to_le_bytes())),
+            None => Ok(false),
+        },
         _ => Ok(false),
     }
 }

@@ -156,11 +156,13 @@ impl Pipe {
         self.size.load(Ordering::SeqCst).saturating_sub(taken)
     }
 
-    fn has_readers(&self) -> bool {
+    /// Whether somebody has the end that reads.
+    pub fn has_readers(&self) -> bool {
         self.readers.load(Ordering::SeqCst) > 0
     }
 
-    fn has_writers(&self) -> bool {
+    /// Whether somebody has the end that writes.
+    pub fn has_writers(&self) -> bool {
         self.writers.load(Ordering::SeqCst) > 0
     }
 
@@ -256,13 +258,13 @@ impl Pipe {
     }
 
     /// It leaves the realm: what is in it goes to `put`, buffer by buffer and whether each is a
-    /// packet, and then it is the `successors`, the end that reads first. Who wants to use it
-    /// meanwhile waits, and makes the call again afterwards. If `put` fails, it stays, as it does
-    /// (`false`) if an end was opened more than once, since Linux's has one description for each,
-    /// and if a part of it is lent or claimed. May sleep.
+    /// packet, and then it is the `successors`, the end that reads first, of those ends that
+    /// somebody has. Who wants to use it meanwhile waits, and makes the call again afterwards. If
+    /// `put` fails, it stays, as it does (`false`) if an end was opened more than once, since
+    /// Linux's has one description for each, and if a part of it is lent or claimed. May sleep.
     pub fn leave(
         &self,
-        successors: [Successor; 2],
+        successors: [Option<Successor>; 2],
         mut put: impl FnMut(&[u8], bool) -> Result<(), Errno>,
     ) -> Result<bool, Errno> {
         let unused = {
@@ -270,17 +272,18 @@ impl Pipe {
             if self.has_left() {
                 return Ok(true);
             }
-            let ends = [&self.readers, &self.writers];
+            let ends = [&self.readers, &self.writers].map(|users| users.load(Ordering::SeqCst));
+            let has_place = |(users, end): (u32, &Option<_>)| users <= u32::from(end.is_some());
             if ring.lent() > 0
                 || self.is_double.load(Ordering::Relaxed)
-                || ends.into_iter().any(|users| users.load(Ordering::SeqCst) > 1)
+                || !ends.into_iter().zip(&successors).all(has_place)
             {
                 return Ok(false);
             }
             for (bytes, is_packet) in ring.contents() {
                 put(bytes, is_packet)?;
             }
-            *self.successors.lock() = successors.map(|end| Some(Arc::new(end)));
+            *self.successors.lock() = successors.map(|end| end.map(Arc::new));
             self.has_left.store(true, Ordering::SeqCst);
             self.used.store(0, Ordering::SeqCst);
             self.size.store(0, Ordering::SeqCst);
