@@ -257,3 +257,15 @@ fn install_inmates(programs: &[PathBuf], folder: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_is_in_one_group() {
+        for part in Part::value_variants() {
+            assert_eq!(GROUPS.iter().flat_map(|group| *group).filter(|p| *p == part).count(), 1);
+        }
+    }
+}
