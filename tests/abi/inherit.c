@@ -374,7 +374,7 @@ static void *change_alone(void *argument)
 	struct one *one = argument;
 
 	one->attribute->change();
-	for (int round = 0; round < 4; round++) {
+	for (int round = 0; round < 2; round++) {
 		pthread_barrier_wait(&one->turn);
 		one->others += others_than(one->attribute->see(), one->attribute);
 		pthread_barrier_wait(&one->turn);
@@ -393,7 +393,7 @@ static void beside_another(const struct attribute *attribute)
 		return;
 	CHECK(pthread_barrier_init(&one.turn, NULL, 2) == 0);
 	CHECK(pthread_create(&thread, NULL, change_alone, &one) == 0);
-	for (int round = 0; round < 4; round++) {
+	for (int round = 0; round < 2; round++) {
 		pthread_barrier_wait(&one.turn);
 		CHECK(others_than(before, attribute) == 0);
 		pthread_barrier_wait(&one.turn);
@@ -422,7 +422,7 @@ static void *start_others(void *argument)
 
 	CHECK(syscall(SYS_setgroups, 1, &member->group) == 0);
 	pthread_barrier_wait(member->all);
-	for (int round = 0; round < 6; round++)
+	for (int round = 0; round < 3; round++)
 		member->others += others_than(100 + member->group, &groups);
 	return NULL;
 }

@@ -38,12 +38,16 @@ static int shows(const unsigned char *map, size_t page)
 /* Makes a file without a name that has a different byte in each page. */
 static int make(size_t pages)
 {
-	char path[] = "large-XXXXXX", bytes[PAGE];
+	static char bytes[128 * PAGE];
+	char path[] = "large-XXXXXX";
 	int fd = mkstemp(path), failed = fd < 0;
+	size_t some;
 
-	for (size_t page = 0; page < pages && !failed; page++) {
-		memset(bytes, page_of(page), PAGE);
-		failed = write(fd, bytes, PAGE) != PAGE;
+	for (size_t page = 0; page < pages && !failed; page += some) {
+		some = pages - page < 128 ? pages - page : 128;
+		for (size_t at = 0; at < some; at++)
+			memset(bytes + at * PAGE, page_of(page + at), PAGE);
+		failed = write(fd, bytes, some * PAGE) != (ssize_t)(some * PAGE);
 	}
 	unlink(path);
 	return failed ? -1 : fd;
