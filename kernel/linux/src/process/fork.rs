@@ -309,9 +309,9 @@ fn adopt_actions(user: &UserThread, parent: &UserThread, fork: &Fork) -> Result<
     let waits = fork.wanted.has(linux::CLONE_VFORK);
     let changing = waits.then(|| parent.process.changing_action.lock());
     signal::copy(user, parent, &fork.wanted);
-    let is_changed = parent.process.signals.lock().changes != fork.changes;
+    let changed = signal::changed_since(&parent.process, fork.changes);
     drop(changing);
-    if is_changed { signal::tell_shadow(user) } else { Ok(()) }
+    signal::tell_shadow(user, changed)
 }
 
 /// Gives the child everything that it has of its parent.

@@ -82,9 +82,16 @@ pub fn changes(process: &Process) -> u64 {
     process.signals.lock().changes
 }
 
-/// Has the shadow of `user`, the calling thread, do on all signals what is noted here.
-pub fn tell_shadow(user: &UserThread) -> Result<(), remote::Gone> {
-    for signal in (Set::ALL - Set::UNCATCHABLE).iter() {
+/// On which signals the shadow of `process` does something that was set after that many
+/// [`changes`]. Any context.
+pub fn changed_since(process: &Process, changes: u64) -> Set {
+    process.signals.lock().changed_since(changes)
+}
+
+/// Has the shadow of `user`, the calling thread, do on `signals` what is noted here. A remote call
+/// for each of them.
+pub fn tell_shadow(user: &UserThread, signals: Set) -> Result<(), remote::Gone> {
+    for signal in signals.iter() {
         let (disposition, flags) = {
             let state = user.process.signals.lock();
             (state.disposition(signal), state.group.action(signal).flags)

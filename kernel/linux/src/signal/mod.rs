@@ -34,8 +34,8 @@ mod send;
 mod wait;
 
 pub use actions::{
-    changes, copy, copy_to_thread, forward_again, inherit, leave_ignored, raise, sigaction,
-    tell_shadow,
+    changed_since, changes, copy, copy_to_thread, forward_again, inherit, leave_ignored, raise,
+    sigaction, tell_shadow,
 };
 pub use deliver::deliver;
 pub use exception::exception;
@@ -102,7 +102,9 @@ pub struct State {
     /// nobody waits for children.
     ignored: Set,
     /// How often what the shadow does was changed.
-    pub changes: u64,
+    changes: u64,
+    /// Which of these changes was the last one of each signal.
+    changed: [u64; crtos_signal::set::COUNT as usize],
 }
 
 /// Queued signals that a process may have until its limit is known.
@@ -117,6 +119,7 @@ impl Default for State {
             by_default: Set::ALL - Set::UNCATCHABLE,
             ignored: Set::EMPTY,
             changes: 0,
+            changed: [0; crtos_signal::set::COUNT as usize],
         }
     }
 }
@@ -131,8 +134,16 @@ impl State {
             Disposition::Ignore if signal != SIGCHLD => self.ignored = self.ignored.with(signal),
             _ => {}
         }
+        let index = signal as usize - 1;
         self.changes += 1;
-        core::mem::replace(&mut self.shadow[signal as usize - 1], disposition)
+        self.changed[index] = self.changes;
+        core::mem::replace(&mut self.shadow[index], disposition)
+    }
+
+    /// The signals on which the shadow does something that was set after that many changes.
+    fn changed_since(&self, changes: u64) -> Set {
+        let is_changed = |&signal: &u32| self.changed[signal as usize - 1] > changes;
+        Set::ALL.iter().filter(is_changed).fold(Set::EMPTY, Set::with)
     }
 
     /// What the shadow does on `signal`.
