@@ -64,6 +64,10 @@
 
 #define CRTOS_PARENT_PROCESS 16
 
+#define CRTOS_IDS_UNCERTAIN 1
+
+#define CRTOS_IDS_FOREIGN 2
+
 #define CRTOS_REVOCATIONS 1024
 
 #define CRTOS_REVOCATION_WORDS 16
@@ -869,7 +873,7 @@ struct __aligned(64) crtos_slot {
 	u32 parent;
 	u32 interrupt;
 	u32 heritage_or_payer;
-	u32 uncertain_ids;
+	u32 doubts;
 	u64 info[6];
 	u32 notices;
 	u32 waits_on;

@@ -45,7 +45,7 @@ struct crtos_slot_owner {
 	u32 parent;
 	u32 heritage;	/* of a further thread */
 	u32 payer;	/* of the first one of a process */
-	u32 uncertain_ids;
+	u32 doubts;	/* about its ids */
 	u32 pid_namespace;
 	u32 own_tid;
 };
@@ -253,7 +253,7 @@ static inline void crtos_channel_open(struct crtos_channel *channel, u32 slot, u
 	WRITE_ONCE(s->parent, owner->parent);
 	WRITE_ONCE(s->heritage_or_payer,
 		   state == CRTOS_SLOT_SPAWN ? owner->payer : owner->heritage);
-	WRITE_ONCE(s->uncertain_ids, owner->uncertain_ids);
+	WRITE_ONCE(s->doubts, owner->doubts);
 	WRITE_ONCE(s->pid_namespace, owner->pid_namespace);
 	WRITE_ONCE(s->own_tid, owner->own_tid);
 	WRITE_ONCE(s->notices, 0);

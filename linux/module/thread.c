@@ -32,12 +32,19 @@ static void free_thread(struct rcu_head *rcu)
  */
 static bool has_uncertain_ids(const struct cred *cred)
 {
-	if (cred->user_ns != &init_user_ns || !uid_eq(cred->uid, cred->euid) ||
-	    !uid_eq(cred->uid, cred->suid))
+	if (!uid_eq(cred->uid, cred->euid) || !uid_eq(cred->uid, cred->suid))
 		return true;
 	if (uid_eq(cred->uid, GLOBAL_ROOT_UID))
 		return !cap_issubset(CAP_FULL_SET, cred->cap_effective);
 	return !cap_isclear(cred->cap_permitted);
+}
+
+/* What the kernel does not know of a task by its real user id: CRTOS_IDS_*. */
+static u32 doubts_of(const struct cred *cred)
+{
+	if (cred->user_ns != &init_user_ns)
+		return CRTOS_IDS_UNCERTAIN | CRTOS_IDS_FOREIGN;
+	return has_uncertain_ids(cred) ? CRTOS_IDS_UNCERTAIN : 0;
 }
 
 /* Who pays for the calling task: who began its user namespace, by whatever ids it has there. */
@@ -95,7 +102,7 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 		.parent = parent,
 		.heritage = heritage,
 		.payer = from_kuid(&init_user_ns, payer()),
-		.uncertain_ids = has_uncertain_ids(current_cred()),
+		.doubts = doubts_of(current_cred()),
 		.pid_namespace = task_active_pid_ns(current)->ns.inum,
 		.own_tid = task_pid_vnr(current),
 	};

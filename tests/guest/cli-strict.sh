@@ -51,6 +51,7 @@ kill: EREMOTE, 0, 0
 fork: EREMOTE, 0, 0
 execve: EREMOTE, 0, 0
 own signal: done, 0, 0
+queued signal: done, 0, 0
 pipe: done, 0, 0
 mapping: done, 1, 0xfccf0040
 ordinary: done, 0, 0'

@@ -90,6 +90,8 @@ static int with_errors(void)
 	note("fork", fork() < 0);
 	note("execve", execv(arguments[0], arguments) < 0);
 	note("own signal", kill(pid, 0) < 0);
+	note("queued signal", getuid() || geteuid() || getgid() || getegid() ||
+			      sigqueue(pid, SIGURG, (union sigval) { 0 }) < 0);
 	note("pipe", write(ends[1], &byte, 1) != 1 || read(ends[0], &byte, 1) != 1);
 	note("mapping", mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
 	urgent(SCHED_OTHER, 0);

@@ -104,6 +104,13 @@ pub const SLOTS: usize = 1024;
 pub const SLOT_WORDS: usize = 16;
 /// The lowest bit of the number of a process in [`Slot::parent`].
 pub const PARENT_PROCESS: u32 = 16;
+/// [`Slot::doubts`]: the real user id is not all that tells what the process is permitted. Its
+/// other user ids differ, or are [`IDS_FOREIGN`]; it is root without all capabilities, or another
+/// user with some.
+pub const IDS_UNCERTAIN: u32 = 1;
+/// [`Slot::doubts`]: its ids are those of a user namespace. They mean nothing to others, and others
+/// change them.
+pub const IDS_FOREIGN: u32 = 2;
 /// Entries of the table of revocations.
 pub const REVOCATIONS: usize = 1024;
 /// 64-bit words of a bitmap of revocations.
@@ -336,10 +343,8 @@ pub struct Slot {
     /// In state `READY`: what the thread inherited, a number that the kernel gave whoever made it.
     /// In state `SPAWN`: who pays for the process, a user id in Linux's first user namespace.
     pub heritage_or_payer: u32,
-    /// 1 if `uid` is not all that tells what the process is permitted: its other user ids differ,
-    /// or are those of a user namespace, which mean nothing to others; it is root without all
-    /// capabilities, or another user with some.
-    pub uncertain_ids: u32,
+    /// `IDS_*`.
+    pub doubts: u32,
     // --- 128: written by Linux at any time
     /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel
     /// has cleared `SLOT_SIGNAL`.

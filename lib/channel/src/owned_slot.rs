@@ -132,7 +132,7 @@ pub struct OwnedSlot {
     parent: Option<Parent>,
     heritage: Heritage,
     payer: Option<u32>,
-    uncertain_ids: bool,
+    doubts: u32,
 }
 
 impl Channel {
@@ -167,9 +167,7 @@ impl Channel {
             ),
             heritage: Heritage::new(if start == Start::Thread { word } else { 0 }),
             payer: (start == Start::Process).then_some(word),
-            uncertain_ids: word!(self, AtomicU32, slots[slot.get()].uncertain_ids)
-                .load(Ordering::Relaxed)
-                != 0,
+            doubts: word!(self, AtomicU32, slots[slot.get()].doubts).load(Ordering::Relaxed),
         };
         Some((owned, start))
     }
@@ -234,7 +232,12 @@ impl OwnedSlot {
 
     /// Whether that is not all that tells what the process is permitted.
     pub fn has_uncertain_ids(&self) -> bool {
-        self.uncertain_ids
+        self.doubts & raw::IDS_UNCERTAIN != 0
+    }
+
+    /// Whether its ids are those of a user namespace, which others change.
+    pub fn has_foreign_ids(&self) -> bool {
+        self.doubts & raw::IDS_FOREIGN != 0
     }
 
     /// Hands `request` to Linux; the doorbell has to be rung next. False, with nothing done, while

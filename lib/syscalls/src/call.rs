@@ -63,6 +63,14 @@ pub enum Call {
     Kill,
     /// `getpid`
     Getpid,
+    /// `getuid`
+    Getuid,
+    /// `getgid`
+    Getgid,
+    /// `geteuid`
+    Geteuid,
+    /// `getegid`
+    Getegid,
     /// `exit`
     Exit,
     /// `gettimeofday`

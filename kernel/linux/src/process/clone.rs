@@ -187,6 +187,7 @@ fn thread(context: &UserContext, wanted: &Wanted) -> SysResult {
         return Err(error);
     }
     *user.command.lock() = *parent.command.lock();
+    user.ids.inherit(&parent.ids);
     user.speculation.inherit(&parent.speculation);
     if wanted.has(linux::CLONE_CHILD_CLEARTID) {
         user.set_clear_child_tid(wanted.child_tid);

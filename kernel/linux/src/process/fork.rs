@@ -353,6 +353,9 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     user.process.strict.store(strict, Ordering::Relaxed);
     let wildcard = parent.process.wildcard.load(Ordering::Relaxed);
     user.process.wildcard.store(wildcard, Ordering::Relaxed);
+    if user.process.keeps_ids() {
+        user.ids.inherit(&parent.ids);
+    }
     user.speculation.inherit(&parent.speculation);
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.get().to_le_bytes();

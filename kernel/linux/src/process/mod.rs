@@ -12,7 +12,7 @@
 //! | [`spares`], [`housekeeper`] | shadow threads that wait for a thread; who has them made |
 //! | [`account`], [`meter`] | what was used; clocks of processor time |
 //! | [`lapse`] | what its real-time threads do that has no worst case |
-//! | [`rights`] | what one may do to another |
+//! | [`ids`], [`rights`] | whose they are; what one may do to another |
 //! | [`scheduling`], [`restart`] | how threads are scheduled; calls that go on after a signal |
 //! | [`speculation`] | what a thread has asked for of what the processor executes ahead |
 
@@ -23,6 +23,7 @@ pub mod exec;
 pub mod execve;
 pub mod fork;
 pub mod housekeeper;
+pub mod ids;
 pub mod lapse;
 pub mod limits;
 mod meter;
@@ -117,6 +118,8 @@ pub struct Process {
     own_limits: SpinLock<limits::Own>,
     /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
     has_changed_ids: AtomicBool,
+    /// Its ids are those of a user namespace.
+    has_foreign_ids: bool,
     /// What it does on signals, and what is pending.
     pub signals: SpinLock<signal::State>,
     /// One thread at a time changes an action, here and in the shadow, or forks.
@@ -185,6 +188,7 @@ impl Process {
             uid: owned.uid(),
             limits: owned.payer().and_then(user_limits::of),
             has_changed_ids: AtomicBool::new(false),
+            has_foreign_ids: owned.has_foreign_ids(),
             signals: SpinLock::new(signal::State::default()),
             changing_action: Mutex::new(()),
             signal_watchers: Once::new(),
@@ -246,6 +250,11 @@ impl Process {
     /// Its ids differ, or may do so from now on.
     pub fn doubt_ids(&self) {
         self.has_changed_ids.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody changes the ids of a thread but the thread itself.
+    pub fn keeps_ids(&self) -> bool {
+        !self.has_foreign_ids
     }
 
     /// Has the process end. The first reason counts. Thread context; may sleep.

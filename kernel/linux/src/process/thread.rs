@@ -15,7 +15,7 @@ use crtos_core::{
     task::{Mutex, Thread},
 };
 
-use super::{Process, Restart, speculation::Speculation, start::Birth};
+use super::{Process, Restart, ids::Ids, speculation::Speculation, start::Birth};
 use crate::{
     futex::{Woken, across::Representative},
     signal::Membership,
@@ -59,6 +59,8 @@ pub struct UserThread {
     heritage: AtomicU32,
     /// Its scheduling is changed by one thread of its process at a time, here and in Linux.
     pub rescheduling: Mutex<()>,
+    /// What is known of its ids in Linux.
+    pub ids: Ids,
     /// What it has asked for of what the processor executes ahead.
     pub speculation: Speculation,
     /// Command name, zero padded.
@@ -99,6 +101,7 @@ impl UserThread {
             clear_child_tid: AtomicU64::new(0),
             heritage: AtomicU32::new(owned.heritage().get()),
             rescheduling: Mutex::new(()),
+            ids: Ids::new(),
             speculation: Speculation::new(),
             command: SpinLock::new([0; 16]),
             birth: SpinLock::new(Birth::default()),

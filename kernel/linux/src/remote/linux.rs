@@ -30,6 +30,9 @@ pub fn pass(row: &Row, args: Args) -> SysResult {
 pub fn pass_again(row: &Row, args: impl Fn() -> Args) -> SysResult {
     lapse::refuse()?;
     if row.changes_heritage() {
+        if let Some(user) = task::current().user() {
+            user.ids.forget();
+        }
         return spares::changing(row, &args(), || pass_on(row, args));
     }
     pass_on(row, args)

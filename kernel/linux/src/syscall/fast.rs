@@ -25,7 +25,7 @@ use crate::{
     abi::{Errno, SysResult},
     files,
     memory::timespec::SECOND,
-    process::UserThread,
+    process::{UserThread, ids::Id},
     signal,
 };
 
@@ -63,6 +63,10 @@ const fn handler(call: Call) -> FastHandler<UserThread> {
         Call::Close => close,
         Call::Getpid => getpid,
         Call::Gettid => gettid,
+        Call::Getuid => getuid,
+        Call::Getgid => getgid,
+        Call::Geteuid => geteuid,
+        Call::Getegid => getegid,
         Call::Futex => futex,
         Call::ClockGettime => clock_gettime,
         Call::Gettimeofday => gettimeofday,
@@ -117,6 +121,28 @@ extern "sysv64" fn getpid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) ->
 
 extern "sysv64" fn gettid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
     FastResult::done(user.tid.get().into())
+}
+
+/// An id of the calling thread, if it is known.
+#[inline(always)]
+fn own_id(user: &UserCall<'_>, which: Id) -> FastResult {
+    user.ids.get(which).map_or(FastResult::FULL, |id| FastResult::done(id.into()))
+}
+
+extern "sysv64" fn getuid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
+    own_id(&user, Id::User)
+}
+
+extern "sysv64" fn getgid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
+    own_id(&user, Id::Group)
+}
+
+extern "sysv64" fn geteuid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
+    own_id(&user, Id::EffectiveUser)
+}
+
+extern "sysv64" fn getegid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
+    own_id(&user, Id::EffectiveGroup)
 }
 
 extern "sysv64" fn sigprocmask(

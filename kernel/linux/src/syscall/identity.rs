@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 
 use crtos_abi::{UserAddr, ids::Tid};
-use crtos_syscalls::structs;
+use crtos_syscalls::{Row, structs};
 use linux_raw_sys::{general as linux, prctl};
 
 use crtos_core::{devices::ports, task};
@@ -12,7 +12,7 @@ use crtos_core::{devices::ports, task};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::user,
-    process::{End, ThreadExt as _, lapse, threads},
+    process::{End, ThreadExt as _, ids::Id, lapse, threads},
     remote,
     syscall::speculation,
 };
@@ -25,6 +25,20 @@ pub fn getpid() -> SysResult {
 /// gettid().
 pub fn gettid() -> SysResult {
     task::current().user().map(|user| user.tid.get().into()).ok_or(Errno::ESRCH)
+}
+
+/// getuid(), getgid(), geteuid() and getegid(): Linux is asked for what is not known.
+pub fn own_id(row: &Row, which: Id) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    if let Some(id) = user.ids.get(which) {
+        return Ok(id.into());
+    }
+    let id = remote::pass(row, [0; 6])?;
+    if user.process.keeps_ids() {
+        user.ids.note(which, id as u32);
+    }
+    Ok(id)
 }
 
 /// set_tid_address(address).

@@ -45,7 +45,7 @@ use crtos_core::{arch::UserContext, task, trace};
 use crate::{
     abi::{Args, Errno, SysResult},
     memory::sysv_shm,
-    process::{ThreadExt as _, clone, execve, fork},
+    process::{ThreadExt as _, clone, execve, fork, ids::Id},
     signal, timers,
 };
 
@@ -163,6 +163,10 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
 
         Call::Getpid => identity::getpid(),
         Call::Gettid => identity::gettid(),
+        Call::Getuid => identity::own_id(row, Id::User),
+        Call::Getgid => identity::own_id(row, Id::Group),
+        Call::Geteuid => identity::own_id(row, Id::EffectiveUser),
+        Call::Getegid => identity::own_id(row, Id::EffectiveGroup),
         Call::Exit => identity::exit(args),
         Call::ExitGroup => identity::exit_group(args),
         Call::Clone => clone::clone(context, args),

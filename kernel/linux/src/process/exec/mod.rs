@@ -28,7 +28,9 @@ use crate::{
     abi::Errno,
     memory::Scratch,
     process::{
-        self, End, ThreadExt as _, UserThread, limits,
+        self, End, ThreadExt as _, UserThread,
+        ids::Id,
+        limits,
         start::{self, Beginning, Birth},
     },
     remote, signal,
@@ -186,6 +188,12 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     }
     user.process.strict.store(choices.strict as u32, Ordering::Relaxed);
     user.process.wildcard.store(choices.wildcard, Ordering::Relaxed);
+    if user.process.keeps_ids() {
+        user.ids.note(Id::User, startup.uid);
+        user.ids.note(Id::EffectiveUser, startup.euid);
+        user.ids.note(Id::Group, startup.gid);
+        user.ids.note(Id::EffectiveGroup, startup.egid);
+    }
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
     let (image, interpreter) = image::load(space, startup.executable.into(), random)?;
