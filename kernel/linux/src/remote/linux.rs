@@ -30,6 +30,7 @@ pub fn pass(row: &Row, args: Args) -> SysResult {
 pub fn pass_again(row: &Row, args: impl Fn() -> Args) -> SysResult {
     lapse::refuse()?;
     if row.changes_heritage() {
+        // Its ids are a part of that.
         if let Some(user) = task::current().user() {
             user.ids.forget();
         }
